@@ -9,14 +9,10 @@
 #include <cstdint>
 #include <span>
 
+#include "base/bf16.h"
 #include "base/result.h"
 
 namespace copse {
-
-// Storage of a bfloat16: the upper half of a float32.
-struct Bf16 {
-  std::uint16_t bits = 0;
-};
 
 // Counted since the start of the communicator, for the step's time line.
 struct CollectiveStats {
