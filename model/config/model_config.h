@@ -23,6 +23,9 @@ struct RopeConfig {
   // Multiplies cos and sin. For a target: mscale(factor, mscale) / mscale(factor, mscale_all_dim).
   double attention_factor = 1.0;
 
+  // Rotates the pairs (2i, 2i + 1); otherwise (i, i + dim / 2).
+  bool interleaved = true;
+
   bool yarn() const { return factor > 1.0; }
   bool operator==(const RopeConfig&) const = default;
 };
