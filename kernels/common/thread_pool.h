@@ -48,12 +48,14 @@ class ThreadPool {
   void take_chunks(const Job& job);
 
   std::vector<std::thread> workers_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // of job_, open_ and sleeping_
   std::condition_variable wake_;
-  Job job_;                               // written under mutex_ while no worker is busy
+  Job job_;
+  bool open_ = false;                     // workers may still join the round
+  int sleeping_ = 0;                      // workers that wait on wake_
   std::atomic<std::uint64_t> round_ = 0;  // grows by one with each job
   std::atomic<int> next_ = 0;             // first index that nobody took
-  std::atomic<int> busy_ = 0;             // workers that have not finished the round
+  std::atomic<int> joined_ = 0;           // workers inside the round
   std::atomic<bool> stop_ = false;
 };
 

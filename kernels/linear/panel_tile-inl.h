@@ -1,0 +1,97 @@
+// The inner loop of every product with packed weights: `rows` rows of x times `panels` panels of 16
+// outputs over a range of k, all sums in registers. Included once per target.
+#if defined(COPSE_KERNELS_PANEL_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef COPSE_KERNELS_PANEL_TILE_INL_H
+#undef COPSE_KERNELS_PANEL_TILE_INL_H
+#else
+#define COPSE_KERNELS_PANEL_TILE_INL_H
+#endif
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/common/lanes-inl.h"
+#include "kernels/linear/linear.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace copse::kernels {
+namespace HWY_NAMESPACE {
+
+// Rows of one tile: 6 x 4 sums, 4 weights and a broadcast fill the 32 registers of AVX-512; AVX2
+// keeps 6 x 1 sums of two registers each.
+constexpr int tile_rows = 6;
+constexpr int tile_panels = parts == 1 ? 4 : 1;
+// With one row the loop waits for weights, not for arithmetic: more panels are more streams.
+constexpr int tile_panels_one_row = 2 * tile_panels;
+
+// sums[r][p] += over k in [first, last) of x[r][k] * weight panel p at k, in the order of k.
+// `panel` is panel 0; panels are panel_stride elements apart.
+template <int kRows, int kPanels, class Weight>
+HWY_INLINE void tile_range(const float* const* x, const Weight* panel, std::size_t panel_stride,
+                           int first, int last, Lanes (&sums)[kRows * kPanels]) {
+  const float* rows[kRows];
+  _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) rows[r] = x[r];
+  for (int k = first; k < last; ++k) {
+    Lanes weights[kPanels];
+    _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
+      weights[p] = load(panel + static_cast<std::size_t>(p) * panel_stride +
+                        static_cast<std::size_t>(k) * panel_outputs);
+    }
+    _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
+      const Lanes value = broadcast(rows[r][k]);
+      _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
+        sums[r * kPanels + p] = fma(value, weights[p], sums[r * kPanels + p]);
+      }
+    }
+  }
+}
+
+// The dot products of kRows rows with kPanels panels over k in [0, inputs), summed leaf by leaf and
+// joined as the binary tree. Result r, p in sums[r * kPanels + p].
+template <int kRows, int kPanels, class Weight>
+HWY_INLINE void tile_leaves(const float* const* x, const Weight* panel, std::size_t panel_stride,
+                            int inputs, int leaves, Lanes (&sums)[kRows * kPanels]) {
+  constexpr int count = kRows * kPanels;
+  float pending[3][count * 16];  // finished left subtrees, one per level
+  const int leaf_inputs = inputs / leaves;
+  for (int leaf = 0;; ++leaf) {
+    _Pragma("GCC unroll 48") for (int i = 0; i < count; ++i) sums[i] = zero();
+    tile_range<kRows, kPanels>(x, panel, panel_stride, leaf * leaf_inputs, (leaf + 1) * leaf_inputs,
+                               sums);
+    int level = 0;
+    for (int done = leaf; done & 1; done >>= 1, ++level) {
+      _Pragma("GCC unroll 48") for (int i = 0; i < count; ++i) {
+        sums[i] = add(load(pending[level] + i * 16), sums[i]);
+      }
+    }
+    if (leaf + 1 == leaves) return;
+    _Pragma("GCC unroll 48") for (int i = 0; i < count; ++i) {
+      store(sums[i], pending[level] + i * 16);
+    }
+  }
+}
+
+template <class Weight>
+struct PanelView;
+template <>
+struct PanelView<Bf16> {
+  static const Bf16* at(const PackedWeight& weight, int panel) { return weight.bf16_panel(panel); }
+};
+template <>
+struct PanelView<float> {
+  static const float* at(const PackedWeight& weight, int panel) {
+    return weight.float_panel(panel);
+  }
+};
+
+// Rows per tile so that `rows` split evenly: 8 rows are 4 + 4, not 6 + 2.
+HWY_INLINE int even_tile(int rows) {
+  const int tiles = (rows + tile_rows - 1) / tile_rows;
+  return (rows + tiles - 1) / tiles;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace copse::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // COPSE_KERNELS_PANEL_TILE_INL_H
