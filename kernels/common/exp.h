@@ -24,7 +24,7 @@ inline constexpr float coefficients[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.
 }  // namespace exp_constants
 
 inline constexpr float exp_underflow = -86.5f;
-inline constexpr float exp_overflow = 88.722839f;
+inline constexpr float exp_overflow = 88.72f;
 
 inline float exp_fixed(float x) {
   using namespace exp_constants;

@@ -1,0 +1,62 @@
+#pragma once
+// Step 4: the k best log-probabilities of each row of logits whose vocabulary is sharded over ranks,
+// without gathering a row. Two parts, so that the collective stands between them:
+//   topk_logprob_local   this rank's k best candidates and log-sum-exp leaves of each row
+//   (one all_gather of the parts)
+//   topk_logprob_merge   the k best of all, log-prob = logit - lse in float32
+//
+// Order: larger logit first, equal logits by the lower id. The log-sum-exp is summed over
+// limits::reduction_leaves equal leaves of the vocabulary joined as a fixed tree (docs/decisions
+// 0002), so log-probabilities do not depend on the number of ranks where the vocabulary divides by
+// 8; where it does not, a rank is one leaf.
+//
+// For every device: local is one launch (rows * vocabulary_local * 4 bytes read, once), merge one
+// small launch on every rank; no workspace; nothing is read by the host.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/limits.h"
+#include "base/types.h"
+#include "kernels/common/thread_pool.h"
+
+namespace copse::kernels {
+
+// A leaf (largest logit, bits of the float sum of exp(logit - largest)) or a candidate (logit,
+// token id). Candidates that a short shard lacks have the logit -infinity.
+struct TopkWord {
+  float value = 0;
+  std::uint32_t bits = 0;
+};
+
+struct TopkShape {
+  int rows = 0;
+  int k = 0;                // 1 .. limits::tree_top_k
+  int vocabulary = 0;       // of all ranks
+  int world_size = 1;
+  int vocabulary_begin = 0; // of this rank's shard
+  int vocabulary_rows = 0;  // real tokens of it
+  int stride = 0;           // floats from one row of logits to the next; the tail is padding
+
+  int leaves() const {  // of one rank
+    const bool even = vocabulary % limits::reduction_leaves == 0 &&
+                      limits::reduction_leaves % world_size == 0;
+    return even ? limits::reduction_leaves / world_size : 1;
+  }
+  std::size_t part_words() const {  // of one rank: [rows][leaves() + k]
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(leaves() + k);
+  }
+};
+
+// logits: [rows][stride]; part: [part_words()].
+void topk_logprob_local(const TopkShape& shape, std::span<const float> logits,
+                        std::span<TopkWord> part, ThreadPool& threads);
+void topk_logprob_local_ref(const TopkShape& shape, std::span<const float> logits,
+                            std::span<TopkWord> part);
+
+// parts: [world_size][part_words()]; log_probs and token_ids: [rows][k], descending. Missing
+// candidates have the log-probability -infinity; a NaN among the logits makes the row's all NaN.
+void topk_logprob_merge(const TopkShape& shape, std::span<const TopkWord> parts,
+                        std::span<float> log_probs, std::span<TokenId> token_ids);
+
+}  // namespace copse::kernels
