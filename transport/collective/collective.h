@@ -1,10 +1,11 @@
 #pragma once
-// Steps 4-7: how the ranks of one tensor-parallel group add, gather and agree. One interface, several
-// transports: `local` (one rank) and `shm` (processes of one host) here; NCCL and Gloo implement the
-// same. Every rank must make the same calls in the same order with the same sizes.
+// Steps 4-7: how the ranks of one tensor-parallel group add, gather and agree. One interface,
+// several transports: `local` (one rank) and `shm` (processes of one host) here; NCCL and Gloo
+// implement the same. Every rank must make the same calls in the same order with the same sizes.
 //
 // Errors: a lost or aborted peer is an Error{aborted or deadline} within a bounded time. After any
-// error the communicator is finished and buffers hold partial data: nothing of that step may be kept.
+// error the communicator is finished and buffers hold partial data: nothing of that step may be
+// kept.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,8 +18,8 @@ namespace copse {
 // Counted since the start of the communicator, for the step's time line.
 struct CollectiveStats {
   std::uint64_t calls = 0;
-  std::uint64_t bytes = 0;        // payload of this rank
-  std::int64_t wall_ns = 0;       // inside calls, waiting included
+  std::uint64_t bytes = 0;   // payload of this rank
+  std::int64_t wall_ns = 0;  // inside calls, waiting included
 };
 
 class Collective {
