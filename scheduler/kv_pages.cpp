@@ -14,7 +14,7 @@ KvPages::KvPages(int pages, int owners)
 bool KvPages::reserve(Owner owner, int count) {
   Holder& holder = holders_[owner];
   CHECK(holder.pages.empty() && holder.promised == 0);
-  if (count > free() - promised_) return false;
+  if (count > available()) return false;
   holder.promised = count;
   promised_ += count;
   return true;

@@ -20,6 +20,7 @@ class KvPages {
 
   int total() const { return static_cast<int>(state_.size()); }
   int free() const { return static_cast<int>(free_.size()); }
+  int available() const { return free() - promised_; }  // for new promises
   int quarantined() const { return quarantined_; }
   int used() const { return total() - free(); }  // owned or in quarantine
   int owned(Owner owner) const { return static_cast<int>(holders_[owner].pages.size()); }
