@@ -31,8 +31,8 @@ struct SampleRow {
   std::int32_t top_k = 0;
   std::uint64_t seed = 0;
   std::uint32_t choice = 0;
-  std::uint64_t position = 0;        // absolute, of the token being drawn
-  std::span<const TokenId> masked;   // never drawn: end tokens before min_tokens
+  std::uint64_t position = 0;       // absolute, of the token being drawn
+  std::span<const TokenId> masked;  // never drawn: end tokens before min_tokens
 
   bool greedy() const { return temperature < sample_temperature_min; }
   bool filtered() const { return !greedy() && (top_k > 0 || top_p < 1 || min_p > 0); }
@@ -52,12 +52,12 @@ struct SampleLogits {
 struct SampleThreshold {
   std::uint64_t place = 0;
   std::uint64_t mass = 0;
-  float largest = 0;   // scaled logit, over all ranks
+  float largest = 0;  // scaled logit, over all ranks
   int id_bits = 24;
 };
 
-inline constexpr TokenId sample_not_finite = -1;     // the row has a NaN or infinite logit
-inline constexpr TokenId sample_none = 0x7FFFFFFF;   // this rank has no token to offer
+inline constexpr TokenId sample_not_finite = -1;    // the row has a NaN or infinite logit
+inline constexpr TokenId sample_none = 0x7FFFFFFF;  // this rank has no token to offer
 
 struct SampleChoice {
   float score = 0;
@@ -69,8 +69,7 @@ void sample_local(const SampleLogits& logits, std::span<const SampleRow> rows,
                   std::span<const SampleThreshold> thresholds, std::span<SampleChoice> choices,
                   ThreadPool& threads);
 void sample_local_ref(const SampleLogits& logits, std::span<const SampleRow> rows,
-                      std::span<const SampleThreshold> thresholds,
-                      std::span<SampleChoice> choices);
+                      std::span<const SampleThreshold> thresholds, std::span<SampleChoice> choices);
 
 // choices: [world_size][tokens.size()]. A row that is not finite on any rank, or that nobody offers
 // a token for, becomes sample_not_finite.

@@ -108,10 +108,10 @@ SampleChoice draw(const float* logits, int count, int vocabulary_begin, const Sa
   const TokenId top_token = vocabulary_begin + top.index;
   if (row.greedy()) return {top.value, top_token};
   // The largest logit with its own noise is a score to beat; few tokens can.
-  SampleChoice best{top.value / row.temperature +
-                        gumbel_noise(row.seed, row.choice, row.position,
-                                     static_cast<std::uint32_t>(top_token)),
-                    top_token};
+  SampleChoice best{
+      top.value / row.temperature +
+          gumbel_noise(row.seed, row.choice, row.position, static_cast<std::uint32_t>(top_token)),
+      top_token};
   const FloatTag d;
   const WordTag dw;
   const Vector temperature = hn::Set(d, row.temperature);
@@ -197,11 +197,10 @@ void sample_local(const SampleLogits& logits, std::span<const SampleRow> rows,
       const auto i = static_cast<std::size_t>(r);
       const float* values = logits.values.data() + static_cast<std::ptrdiff_t>(r) * logits.stride;
       const bool plain = rows[i].filtered() || !rows[i].masked.empty();
-      choices[i] = plain ? draw_row_plain(values, logits.vocabulary_rows, logits.vocabulary_begin,
-                                          rows[i],
-                                          rows[i].filtered() ? thresholds[i] : SampleThreshold{})
-                         : draw_row(values, logits.vocabulary_rows, logits.vocabulary_begin,
-                                    rows[i]);
+      choices[i] =
+          plain ? draw_row_plain(values, logits.vocabulary_rows, logits.vocabulary_begin, rows[i],
+                                 rows[i].filtered() ? thresholds[i] : SampleThreshold{})
+                : draw_row(values, logits.vocabulary_rows, logits.vocabulary_begin, rows[i]);
     }
   });
 }

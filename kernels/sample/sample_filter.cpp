@@ -19,7 +19,9 @@ int bits_for_ids(int vocabulary) {
   return bits;
 }
 
-std::size_t index_of(FilterStage stage) { return stage == FilterStage::top_k ? 0 : 1; }
+std::size_t index_of(FilterStage stage) {
+  return stage == FilterStage::top_k ? 0 : 1;
+}
 
 // ceil(total * p), at least 1: what a nucleus must reach. p in 32 bits of fraction.
 std::uint64_t share_of(std::uint64_t total, float p) {
@@ -94,8 +96,8 @@ void SampleFilter::begin(const SampleLogits& logits, std::span<const SampleRow> 
     if (!state.finite) state.open[0] = state.open[1] = false;
     const float min_p = rows[static_cast<std::size_t>(state.row)].min_p;
     if (min_p > 0) {
-      state.threshold.mass = static_cast<std::uint64_t>(std::ceil(
-          static_cast<double>(min_p) * static_cast<double>(sample_mass(0, 0))));
+      state.threshold.mass = static_cast<std::uint64_t>(
+          std::ceil(static_cast<double>(min_p) * static_cast<double>(sample_mass(0, 0))));
     }
   }
   threads.parallel_for(0, static_cast<int>(count), 1, [&](int first, int last) {
@@ -107,8 +109,8 @@ void SampleFilter::begin(const SampleLogits& logits, std::span<const SampleRow> 
       const float* values =
           logits.values.data() + static_cast<std::ptrdiff_t>(state.row) * logits.stride;
       if (!state.finite) continue;
-      place_row(values, local_, row.temperature, state.threshold.largest,
-                ordered_.data() + offset, masses_.data() + offset);
+      place_row(values, local_, row.temperature, state.threshold.largest, ordered_.data() + offset,
+                masses_.data() + offset);
       for (const TokenId token : row.masked) {
         if (token < begin_ || token >= begin_ + local_) continue;
         ordered_[offset + static_cast<std::size_t>(token - begin_)] = 0;
@@ -119,8 +121,8 @@ void SampleFilter::begin(const SampleLogits& logits, std::span<const SampleRow> 
 }
 
 bool SampleFilter::pending(FilterStage stage) const {
-  return std::ranges::any_of(
-      states_, [&](const RowState& state) { return state.open[index_of(stage)]; });
+  return std::ranges::any_of(states_,
+                             [&](const RowState& state) { return state.open[index_of(stage)]; });
 }
 
 void SampleFilter::count_row(FilterStage stage, int pass, std::size_t index) {
@@ -143,8 +145,7 @@ void SampleFilter::count_row(FilterStage stage, int pass, std::size_t index) {
   }
 }
 
-std::span<std::uint64_t> SampleFilter::histogram(FilterStage stage, int pass,
-                                                 ThreadPool& threads) {
+std::span<std::uint64_t> SampleFilter::histogram(FilterStage stage, int pass, ThreadPool& threads) {
   threads.parallel_for(0, static_cast<int>(states_.size()), 1, [&](int first, int last) {
     for (int s = first; s < last; ++s) count_row(stage, pass, static_cast<std::size_t>(s));
   });
@@ -164,7 +165,8 @@ void SampleFilter::narrow_row(RowState& state, FilterStage stage, int pass,
     std::uint64_t total = 0;
     for (const std::uint64_t bin : bins) total += bin;
     if (stage == FilterStage::top_p) state.target = share_of(total, state.top_p);
-    if (total <= state.target) return finish(state, stage, stage == FilterStage::top_k ? 0 : state.top_k);
+    if (total <= state.target)
+      return finish(state, stage, stage == FilterStage::top_k ? 0 : state.top_k);
   }
   std::size_t digit = bin_count - 1;
   while (bins[digit] < state.target && digit > 0) state.target -= bins[digit--];
@@ -178,8 +180,7 @@ void SampleFilter::narrow_row(RowState& state, FilterStage stage, int pass,
 void SampleFilter::narrow(FilterStage stage, int pass) {
   for (std::size_t s = 0; s < states_.size(); ++s) {
     if (!states_[s].open[index_of(stage)]) continue;
-    narrow_row(states_[s], stage, pass,
-               std::span(bins_).subspan(s * bin_count, bin_count));
+    narrow_row(states_[s], stage, pass, std::span(bins_).subspan(s * bin_count, bin_count));
   }
 }
 

@@ -14,8 +14,8 @@
 //   filter.thresholds() -> sample_local
 // pending() depends on added counts alone: all ranks leave the loop at the same pass.
 //
-// For every device: the passes are a fixed number of launches (pending() only saves passes where the
-// host may look), workspace rows_max * local_max * 12 bytes, histograms rows_max * 2 KiB.
+// For every device: the passes are a fixed number of launches (pending() only saves passes where
+// the host may look), workspace rows_max * local_max * 12 bytes, histograms rows_max * 2 KiB.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -50,18 +50,19 @@ class SampleFilter {
 
  private:
   struct RowState {
-    int row = 0;                // of the batch
+    int row = 0;  // of the batch
     bool finite = true;
-    bool open[2] = {};          // stages whose threshold is not known yet
-    std::uint64_t target = 0;   // tokens or mass still to take inside the prefix
-    std::uint64_t prefix = 0;   // digits found so far
-    std::uint64_t top_k = 0;    // place threshold of the first stage
+    bool open[2] = {};         // stages whose threshold is not known yet
+    std::uint64_t target = 0;  // tokens or mass still to take inside the prefix
+    std::uint64_t prefix = 0;  // digits found so far
+    std::uint64_t top_k = 0;   // place threshold of the first stage
     float top_p = 1;
     SampleThreshold threshold;
   };
   int shift(int pass) const { return 32 + id_bits_ - 8 * (pass + 1); }
   void count_row(FilterStage stage, int pass, std::size_t index);
-  void narrow_row(RowState& state, FilterStage stage, int pass, std::span<const std::uint64_t> bins);
+  void narrow_row(RowState& state, FilterStage stage, int pass,
+                  std::span<const std::uint64_t> bins);
   void finish(RowState& state, FilterStage stage, std::uint64_t place);
 
   int id_bits_;
@@ -69,7 +70,7 @@ class SampleFilter {
   int local_ = 0;  // tokens of this shard
   int rows_ = 0;   // of the batch
   int begin_ = 0;
-  std::vector<RowState> states_;        // filtered rows
+  std::vector<RowState> states_;  // filtered rows
   std::vector<float> maxima_;
   std::vector<std::uint32_t> ordered_;  // [filtered rows][local_max]
   std::vector<std::uint64_t> masses_;   // likewise; 0 for masked tokens, whose bits are 0 as well

@@ -17,8 +17,8 @@ SampleChoice draw_row_plain(const float* logits, int count, int vocabulary_begin
     if (!row.greedy()) {
       const float scaled = logits[i] / row.temperature;
       if (row.filtered() && !passes(threshold, scaled, token)) continue;
-      score = scaled + gumbel_noise(row.seed, row.choice, row.position,
-                                    static_cast<std::uint32_t>(token));
+      score = scaled +
+              gumbel_noise(row.seed, row.choice, row.position, static_cast<std::uint32_t>(token));
     }
     const SampleChoice choice{score, token};
     if (best.token == sample_none || better_choice(choice, best)) best = choice;

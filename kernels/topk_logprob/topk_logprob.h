@@ -1,6 +1,6 @@
 #pragma once
-// Step 4: the k best log-probabilities of each row of logits whose vocabulary is sharded over ranks,
-// without gathering a row. Two parts, so that the collective stands between them:
+// Step 4: the k best log-probabilities of each row of logits whose vocabulary is sharded over
+// ranks, without gathering a row. Two parts, so that the collective stands between them:
 //   topk_logprob_local   this rank's k best candidates and log-sum-exp leaves of each row
 //   (one all_gather of the parts)
 //   topk_logprob_merge   the k best of all, log-prob = logit - lse in float32
@@ -31,16 +31,16 @@ struct TopkWord {
 
 struct TopkShape {
   int rows = 0;
-  int k = 0;                // 1 .. limits::tree_top_k
-  int vocabulary = 0;       // of all ranks
+  int k = 0;           // 1 .. limits::tree_top_k
+  int vocabulary = 0;  // of all ranks
   int world_size = 1;
-  int vocabulary_begin = 0; // of this rank's shard
-  int vocabulary_rows = 0;  // real tokens of it
-  int stride = 0;           // floats from one row of logits to the next; the tail is padding
+  int vocabulary_begin = 0;  // of this rank's shard
+  int vocabulary_rows = 0;   // real tokens of it
+  int stride = 0;            // floats from one row of logits to the next; the tail is padding
 
   int leaves() const {  // of one rank
-    const bool even = vocabulary % limits::reduction_leaves == 0 &&
-                      limits::reduction_leaves % world_size == 0;
+    const bool even =
+        vocabulary % limits::reduction_leaves == 0 && limits::reduction_leaves % world_size == 0;
     return even ? limits::reduction_leaves / world_size : 1;
   }
   std::size_t part_words() const {  // of one rank: [rows][leaves() + k]

@@ -120,8 +120,8 @@ void topk_logprob_local(const TopkShape& shape, std::span<const float> logits,
                         std::span<TopkWord> part, ThreadPool& threads) {
   CHECK(shape.k >= 1 && shape.k <= limits::tree_top_k);
   CHECK(shape.stride >= shape.vocabulary_rows);
-  CHECK(logits.size() >= static_cast<std::size_t>(shape.rows) *
-                             static_cast<std::size_t>(shape.stride));
+  CHECK(logits.size() >=
+        static_cast<std::size_t>(shape.rows) * static_cast<std::size_t>(shape.stride));
   CHECK(part.size() >= shape.part_words());
   threads.parallel_for(0, shape.rows, 4, [&](int first, int last) {
     HWY_DYNAMIC_DISPATCH(local_rows)(shape, logits.data(), part.data(), first, last);

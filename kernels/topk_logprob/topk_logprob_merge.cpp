@@ -15,8 +15,7 @@ struct Leaf {
 Leaf join(Leaf a, Leaf b) {
   const float largest = a.largest > b.largest ? a.largest : b.largest;
   if (largest == minus_infinity) return {largest, a.sum + b.sum};
-  return {largest,
-          a.sum * exp_fixed(a.largest - largest) + b.sum * exp_fixed(b.largest - largest)};
+  return {largest, a.sum * exp_fixed(a.largest - largest) + b.sum * exp_fixed(b.largest - largest)};
 }
 
 // Leaves in vocabulary order, joined as ((0+1)+(2+3))+((4+5)+(6+7)).

@@ -68,7 +68,8 @@ void expect_exact(const TopkOutput& out, const std::vector<float>& logits, int r
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, [&](TokenId a, TokenId b) { return row[a] > row[b]; });
     double sum = 0;
-    for (int i = 0; i < vocabulary; ++i) sum += std::exp(static_cast<double>(row[i]) - row[order[0]]);
+    for (int i = 0; i < vocabulary; ++i)
+      sum += std::exp(static_cast<double>(row[i]) - row[order[0]]);
     for (int i = 0; i < k; ++i) {
       const auto at = static_cast<std::size_t>(r * k + i);
       const TokenId token = order[static_cast<std::size_t>(i)];

@@ -38,7 +38,9 @@ struct TreeBuildTask {
 };
 
 // 64-bit words of one row's ancestor mask in a tree of `nodes` nodes and a root.
-constexpr int tree_mask_words(int nodes) { return (1 + nodes + 63) / 64; }
+constexpr int tree_mask_words(int nodes) {
+  return (1 + nodes + 63) / 64;
+}
 
 // Memory of a build, allocated once: tree_build itself allocates nothing.
 class TreeBuildWorkspace {

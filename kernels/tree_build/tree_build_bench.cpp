@@ -25,8 +25,8 @@ void tree_build_budget(benchmark::State& state) {
   std::vector<std::int32_t> parents(rows);
   std::vector<std::int32_t> positions(rows);
   std::vector<std::uint64_t> masks(rows * static_cast<std::size_t>(tree_mask_words(budget)));
-  TreeBuildTask task = {log_probs, token_ids, 15,        64,    budget, false, 1, 10,
-                        tokens,    parents,   positions, masks, 0};
+  TreeBuildTask task = {log_probs, token_ids, 15,      64,        budget, false, 1,
+                        10,        tokens,    parents, positions, masks,  0};
   TreeBuildWorkspace workspace(budget, 15);
   for (auto _ : state) {
     tree_build(std::span(&task, 1), workspace);

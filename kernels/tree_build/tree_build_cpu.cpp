@@ -48,8 +48,8 @@ class Frontier {
     const Frontier& frontier;
     bool operator()(const Entry& a, const Entry& b) const {
       if (a.log_weight != b.log_weight) return a.log_weight < b.log_weight;
-      const int order = std::memcmp(frontier.ranks(a), frontier.ranks(b),
-                                    tree_index(std::min(a.depth, b.depth)));
+      const int order =
+          std::memcmp(frontier.ranks(a), frontier.ranks(b), tree_index(std::min(a.depth, b.depth)));
       return order != 0 ? order > 0 : a.depth > b.depth;
     }
   };

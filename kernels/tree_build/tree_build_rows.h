@@ -4,7 +4,9 @@
 
 namespace copse::kernels {
 
-inline std::size_t tree_index(int value) { return static_cast<std::size_t>(value); }
+inline std::size_t tree_index(int value) {
+  return static_cast<std::size_t>(value);
+}
 
 // Adds the node (parent row, depth, rank) as the next row; returns its row.
 int add_tree_row(TreeBuildTask& task, int parent, int depth, int rank);

@@ -22,8 +22,8 @@ struct Fixture {
     parents.assign(rows, -99);
     positions.assign(rows, -99);
     ancestors.assign(rows * static_cast<std::size_t>(tree_mask_words(budget)), ~0ull);
-    task = {log_probs, candidates, positions_count, k,         budget,    false, 5, 100,
-            tokens,    parents,    positions,       ancestors, /*nodes=*/0};
+    task = {log_probs, candidates, positions_count, k,         budget,    false,      5,
+            100,       tokens,     parents,         positions, ancestors, /*nodes=*/0};
   }
   std::vector<float> log_probs;
   std::vector<TokenId> candidates;
