@@ -2,6 +2,7 @@
 // What the sampling tests share: a vocabulary cut into simulated shards, and the whole draw as the
 // worker makes it, with the collectives done by hand.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
