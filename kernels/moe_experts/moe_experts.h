@@ -44,22 +44,21 @@ struct MoeLayer {
   const ExpertWeights* shared = nullptr;
 };
 
-// Allocated once for the largest call; no call allocates.
+// Allocated once for the largest call; no call allocates. Sizes are this rank's; inner and
+// shared_inner may be 0.
 struct MoeWorkspace {
   MoeWorkspace() = default;
-  // inner: the largest inner dimension of one expert; shared_inner: of the shared expert; of this
-  // rank. experts: of this rank.
   MoeWorkspace(int rows_max, int experts_per_token, int experts, int inner, int shared_inner,
-               int hidden, int threads);
+               int hidden);
   std::size_t bytes() const;
 
   int rows_max = 0;
-  int threads = 0;
-  std::vector<std::int32_t> first_pair;  // [experts + 1] pairs sorted by expert, then by row
+  std::vector<std::int32_t> first_pair;  // [experts + 2] pairs sorted by expert, then by row
   std::vector<std::int32_t> pair_row;    // [rows_max * experts_per_token]
   std::vector<float> pair_weight;        // likewise
-  std::vector<float> activation;         // [pairs][inner], then [rows_max][shared_inner]
-  std::vector<float> leaf_sums;          // [threads][8][rows_max][columns of a work item]
+  std::vector<float> activation;         // [pairs][inner], each row padded to 16
+  std::vector<float> shared_activation;  // [rows_max][shared_inner], likewise
+  std::vector<float> leaf_sums;  // [hidden / 16][4][rows_max][16]: pending levels of the tree
 };
 
 void moe_experts(ConstMatrix x, std::span<const std::int32_t> ids, std::span<const float> weights,
