@@ -1,6 +1,6 @@
 #pragma once
-// Steps 4-7, seen from the worker's actor: what blocks (forward passes, collectives, file reads) lives
-// behind this interface on a thread of its own, so that heartbeats go on during a step. The
+// Steps 4-7, seen from the worker's actor: what blocks (forward passes, collectives, file reads)
+// lives behind this interface on a thread of its own, so that heartbeats go on during a step. The
 // simulator puts a model of it here.
 #include <string>
 
@@ -24,12 +24,15 @@ class StepSink {
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
-  // Load, join the collective, warm up, measure the cost table; then on_ready.
-  virtual void start(std::uint32_t epoch) = 0;
+  // Load, join the collective, warm up, measure the cost table; then on_ready. `sink` is told
+  // everything from now on and must outlive the executor's work.
+  virtual void start(std::uint32_t epoch, StepSink& sink) = 0;
   // At most limits::plans_in_flight that are not answered; run in order.
   virtual void submit(const StepPlan& plan) = 0;
   // From any thread: a running collective returns with an error; on_failed follows.
   virtual void abort() = 0;
+  // Where the running step is, for the log of a step that is late. From any thread.
+  virtual const char* stage() const { return "step"; }
 };
 
 }  // namespace copse
