@@ -40,6 +40,11 @@ class LatentCache {
   std::span<const float> scratch(int layer) const;
   std::span<float> scratch(int layer, int slot);
 
+  // All layers, as kernels/kv_commit takes them: [layers][pages][page_tokens][width] and
+  // [layers][slots][scratch_rows][width].
+  std::span<float> all_pages() { return {page_data_.get(), page_floats_}; }
+  std::span<const float> all_scratch() const { return {scratch_data_.get(), scratch_floats_}; }
+
   // One row, [width].
   std::span<float> page_row(int layer, PageId page, int row);
   std::span<float> scratch_row(int layer, int slot, int row);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/rope/rope.h"
 #include "model/config/config_reader.h"
 #include "model/config/rope_config.h"
 
@@ -121,7 +122,7 @@ Result<DrafterConfig> parse_drafter_config(const Json& json) {
   config.rope.interleaved = false;  // Qwen3's layout, whatever the target's is
   const char* rope_key = top.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (config.rope.yarn() && !top.object(rope_key).has("attention_factor")) {
-    config.rope.attention_factor = yarn_mscale(config.rope.factor, 1.0);
+    config.rope.attention_factor = kernels::yarn_mscale(config.rope.factor, 1.0);
   }
   top.absorb(part);
   COPSE_RETURN_IF_ERROR(top.status());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/rope/rope.h"
 #include "model/config/config_reader.h"
 #include "model/config/rope_config.h"
 
@@ -158,7 +159,7 @@ bool known_type(const std::string& type) {
 double ModelConfig::softmax_scale() const {
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim()));
   if (!rope.yarn() || rope.mscale_all_dim == 0.0) return scale;
-  const double mscale = yarn_mscale(rope.factor, rope.mscale_all_dim);
+  const double mscale = kernels::yarn_mscale(rope.factor, rope.mscale_all_dim);
   return scale * mscale * mscale;
 }
 

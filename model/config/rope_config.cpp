@@ -1,14 +1,11 @@
 #include "model/config/rope_config.h"
 
-#include <cmath>
-
 #include "base/limits.h"
+#include "kernels/rope/rope.h"
 
 namespace copse {
 
-double yarn_mscale(double factor, double mscale) {
-  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
+using kernels::yarn_mscale;
 
 RopeConfig read_rope(ConfigReader& reader, int positions_max) {
   RopeConfig rope;

@@ -6,11 +6,8 @@
 
 namespace copse {
 
-// YaRN's 0.1 * mscale * ln(factor) + 1; 1 for factor <= 1.
-double yarn_mscale(double factor, double mscale);
-
 // attention_factor: an explicit one wins; then mscale over mscale_all_dim when both are given and
-// not zero; then yarn_mscale(factor, 1). Errors are left in `reader`.
+// not zero; then kernels::yarn_mscale(factor, 1). Errors are left in `reader`.
 RopeConfig read_rope(ConfigReader& reader, int positions_max);
 
 }  // namespace copse

@@ -3,7 +3,6 @@
 // paper (arXiv 2412.19437 section 2.1): multi-head latent attention with absorbed projections over
 // a paged latent cache, then a dense MLP or a mixture of experts. Heads, inner dimensions or whole
 // experts, and the vocabulary are split over ranks; two all-reduces per layer join them.
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,15 +11,13 @@
 #include "model/batch.h"
 #include "model/config/model_config.h"
 #include "model/shard.h"
+#include "model/weights/load_progress.h"
 
 namespace copse {
 
 class Collective;
 class ThreadPool;
 class TokenTables;
-
-// Called from the loading thread with bytes read so far and in all (of this rank).
-using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 struct TargetOptions {
   int rows_max = 0;  // of one forward pass; all workspace is sized for it
@@ -36,7 +33,7 @@ class TargetModel {
                                                    const ModelConfig& config,
                                                    const TargetOptions& options, Collective& group,
                                                    ThreadPool& threads,
-                                                   const LoadProgress& progress = {});
+                                                   const OnWeightsRead& progress = {});
   ~TargetModel();
   TargetModel(const TargetModel&) = delete;
   TargetModel& operator=(const TargetModel&) = delete;
@@ -49,8 +46,9 @@ class TargetModel {
   const ModelConfig& config() const;
   const VocabularyShard& vocabulary() const;  // padding logits are -infinity
   const TokenTables& tables() const;          // embedding and head, which the drafter shares
-  int feature_width() const;                  // feature_layers * hidden
-  std::uint64_t weight_bytes() const;         // held by this rank
+  int rows_max() const;
+  int feature_width() const;           // feature_layers * hidden
+  std::uint64_t weight_bytes() const;  // held by this rank
   std::uint64_t workspace_bytes() const;
 
  private:

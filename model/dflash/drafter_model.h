@@ -26,7 +26,7 @@ class DrafterModel {
                                                     const DrafterOptions& options,
                                                     const TokenTables& tables, Collective& group,
                                                     ThreadPool& threads,
-                                                    const LoadProgress& progress = {});
+                                                    const OnWeightsRead& progress = {});
   ~DrafterModel();
   DrafterModel(const DrafterModel&) = delete;
   DrafterModel& operator=(const DrafterModel&) = delete;

@@ -1,0 +1,68 @@
+#pragma once
+// The inside of a TargetModel: what forward.cpp, attention.cpp and mlp.cpp share.
+#include <vector>
+
+#include "kernels/moe_experts/moe_experts.h"
+#include "kernels/moe_route/moe_route.h"
+#include "kernels/rope/rope.h"
+#include "kernels/verify_attention/verify_attention.h"
+#include "model/deepseek/target_model.h"
+#include "model/deepseek/target_weights.h"
+#include "transport/collective/collective.h"
+
+namespace copse {
+
+// Every buffer of a forward pass, for the largest batch. R = rows_max, h = heads of this rank.
+struct TargetWorkspace {
+  TargetWorkspace(const ModelConfig& config, const TargetShard& shard,
+                  const TargetOptions& options);
+  std::uint64_t bytes() const;
+
+  std::vector<float> residual;    // [R][hidden]
+  std::vector<float> normed;      // [R][hidden]
+  std::vector<float> part;        // [R][hidden] this rank's part of a split sum, then the sum
+  std::vector<float> angles;      // [R][rope]
+  std::vector<float> q_lora;      // [R][q_lora_rank]
+  std::vector<float> q;           // [R][h][nope + rope]
+  std::vector<float> q_absorbed;  // [R][h][latent + rope]
+  std::vector<float> latent;      // [R][latent + rope]
+  std::vector<float> attended;    // [R][h][latent]
+  std::vector<float> values;      // [R][h][value]
+  std::vector<float> gate;        // [R][dense inner of this rank]
+  std::vector<float> up;          // [R][dense inner of this rank]
+  std::vector<float> scores;      // [R][experts] router logits
+  std::vector<std::int32_t> expert_ids;            // [R][experts_per_token]
+  std::vector<float> expert_weights;               // [R][experts_per_token]
+  std::vector<float> features;                     // [R][feature_layers * hidden]
+  std::vector<float> head_rows;                    // [logit rows][hidden]
+  std::vector<float> logits;                       // [logit rows][vocabulary_local]
+  std::vector<kernels::VerifySequence> sequences;  // [<= R]
+  kernels::MoeWorkspace moe;
+};
+
+struct TargetModel::Parts {
+  Parts(const ModelConfig& model, const TargetOptions& chosen, const Shard& rank, Collective& ranks,
+        ThreadPool& pool);
+
+  // attention.cpp: ws.part = this rank's part of o_proj(attention(ws.normed)), all rows.
+  void attention(int layer, const ForwardBatch& batch, LatentCache& cache);
+  // mlp.cpp: ws.part = this rank's part of the layer's MLP or experts of ws.normed.
+  void mlp(int layer, int rows);
+  // ws.part summed over ranks, added to ws.residual.
+  Status add_parts(int rows);
+  void capture(int layer, int rows);
+
+  ModelConfig config;
+  TargetOptions options;
+  TargetShard shard;
+  Collective& group;
+  ThreadPool& threads;
+  TokenTables tables;
+  TargetWeights weights;
+  kernels::RopeTable rope;
+  kernels::RouteSpec route;
+  TargetWorkspace ws;
+  std::uint64_t weight_bytes = 0;
+};
+
+}  // namespace copse
