@@ -74,6 +74,7 @@ inline constexpr std::int64_t step_hard_ms = 5000;    // restart the group
 inline constexpr std::int64_t prefill_hard_ms = 30000;
 inline constexpr std::int64_t load_hard_ms = 600000;
 inline constexpr std::int64_t restart_window_ms = 600000;
+inline constexpr std::int64_t recovery_patience_ms = 10000;  // requests wait for a restart so long
 inline constexpr int restarts_in_window = 3;          // the third failure in ten minutes is the end
 inline constexpr std::int64_t drain_ms = 30000;
 inline constexpr std::int64_t http_header_ms = 5000;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/planted_bugs.h"
+
 namespace copse {
 namespace {
 
@@ -29,7 +31,7 @@ std::vector<Finished> Scheduler::start(std::uint32_t epoch, const WorkerReady& r
   if (!started_ || ready.draft_block != ready_.draft_block) {
     policy_ = DraftPolicy(static_cast<int>(ready.draft_block), cost_rows(ready));
   }
-  started_ = true;
+  started_ = active_ = true;
   epoch_ = epoch;
   ready_ = ready;
   const int slots = std::clamp(static_cast<int>(ready.slots), 1, options_.max_sequences);
@@ -50,10 +52,14 @@ std::vector<Finished> Scheduler::start(std::uint32_t epoch, const WorkerReady& r
 }
 
 void Scheduler::reset() {
+  active_ = false;
   in_flight_.clear();
   for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
     Sequence& sequence = **it;
     sequence.slot.reset();
+    if (planted(PlantedBug::restart_off_by_one) && sequence.generated() > 0) {
+      sequence.tokens.pop_back();
+    }
     sequence.prefill_end = sequence.prefill_sent = 0;
     sequence.length = sequence.ahead = sequence.draws_ahead = 0;
     sequence.last_named = 0;
@@ -65,10 +71,16 @@ void Scheduler::reset() {
 }
 
 std::optional<Finished> Scheduler::cancel(SequenceId id, FinishReason reason, Instant now,
-                                          std::string error) {
+                                          std::string error,
+                                          std::optional<std::uint32_t> delivered) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return std::nullopt;
-  return finish(*sequence, reason, now, std::move(error));
+  Finished end = finish(*sequence, reason, now, std::move(error));
+  if (delivered && *delivered < end.generated) {
+    totals_.generated_tokens -= end.generated - *delivered;
+    end.generated = *delivered;
+  }
+  return end;
 }
 
 void Scheduler::pause(SequenceId id, bool paused) {
@@ -88,8 +100,10 @@ Finished Scheduler::finish(Sequence& sequence, FinishReason reason, Instant now,
   if (sequence.first_token) end.decode_s = span_s(*sequence.first_token, sequence.last_token);
   end.draft = std::move(sequence.summary);
   if (sequence.slot) {
-    pages_.release(sequence.slot->index, sequence.last_named);
-    slots_.release(*sequence.slot, sequence.last_named);
+    const StepId named = planted(PlantedBug::double_free) ? 0 : sequence.last_named;
+    pages_.release(sequence.slot->index, named);
+    const bool leaks = planted(PlantedBug::leaked_slot) && reason == FinishReason::abort;
+    if (!leaks) slots_.release(*sequence.slot, sequence.last_named);
     std::erase(running_, &sequence);
   } else {
     std::erase(waiting_, sequence.id);

@@ -87,9 +87,11 @@ class Scheduler {
   // Queues a request, or says why not. start() has been called at least once.
   std::optional<Refusal> submit(SequenceId id, const Submit& request, Instant now);
   // Ends a sequence at the next step boundary: no later plan names it and what comes back for it is
-  // dropped. None if it is not known (any more): cancelling twice is harmless.
+  // dropped. None if it is not known (any more): cancelling twice is harmless. Of its tokens only
+  // `delivered` count, if the client says that it used fewer.
   std::optional<Finished> cancel(SequenceId id, FinishReason reason, Instant now,
-                                 std::string error = {});
+                                 std::string error = {},
+                                 std::optional<std::uint32_t> delivered = std::nullopt);
   // A paused sequence keeps its slot and pages, and is not named by plans.
   void pause(SequenceId id, bool paused);
 
@@ -168,7 +170,8 @@ class Scheduler {
   SchedulerOptions options_;
   WorkerReady ready_;
   std::uint32_t epoch_ = 0;
-  bool started_ = false;
+  bool started_ = false;  // once; bounds are known from then on
+  bool active_ = false;   // workers are there to be planned for
   KvPages pages_;
   SlotTable slots_;
   DraftPolicy policy_;

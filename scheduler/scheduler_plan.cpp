@@ -1,6 +1,7 @@
 // The next step: rounds for what decodes, then prefill chunks in what room is left.
 #include <algorithm>
 
+#include "scheduler/planted_bugs.h"
 #include "scheduler/scheduler.h"
 
 namespace copse {
@@ -19,7 +20,7 @@ bool by_slot(const Sequence* a, const Sequence* b) {
 }  // namespace
 
 std::optional<StepPlan> Scheduler::next_plan(Instant now) {
-  if (!started_ || plans_in_flight() >= limits::plans_in_flight) return std::nullopt;
+  if (!active_ || plans_in_flight() >= limits::plans_in_flight) return std::nullopt;
   const std::vector<SlotId> released = slots_.owed_releases();
   const std::vector<DecodePlan> decodes = choose_decodes();
   const std::vector<ChunkPlan> chunks = choose_chunks();
@@ -158,7 +159,7 @@ SlotOpen Scheduler::open_of(const Sequence& sequence) const {
   open.sampling = sequence.sampling;
   open.remaining_tokens = sequence.max_tokens - sequence.generated();
   open.min_tokens = sequence.min_tokens;
-  open.drawn_tokens = sequence.generated();
+  open.drawn_tokens = planted(PlantedBug::restart_forgets_drawn) ? 0 : sequence.generated();
   open.ignore_end = sequence.ignore_end;
   open.end_tokens = sequence.end_tokens;
   return open;
