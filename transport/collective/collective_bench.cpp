@@ -1,5 +1,5 @@
-// Latency of all_reduce_sum(float) among forked ranks: the median over calls of rank 0, bare and
-// with 100 us of computing before each call, as in a step. Usage: collective_bench [calls]
+// Latency of all_reduce_sum(float) among forked ranks: the median over blocks of twenty calls, bare
+// and with 100 us of computing before each call, as in a step. Usage: collective_bench [calls]
 // [spin_us]
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,6 +15,9 @@
 
 namespace copse {
 namespace {
+
+// A rank's turn on a shared core moves from call to call, so a single call's time says little.
+constexpr int block_calls = 20;
 
 using Clock = std::chrono::steady_clock;
 
@@ -46,7 +49,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Median time of a round of computing and reducing, in us; negative on failure.
+// Median over blocks of the mean time of a round of computing and reducing, in us; negative on
+// failure.
 double run_rank(const Setting& s, int fd, int rank) {
   auto joined = join_shm(fd, rank, s.world_size, {.spin = s.spin, .pin = s.pin});
   if (!joined.ok()) return -1;
@@ -57,8 +61,9 @@ double run_rank(const Setting& s, int fd, int rank) {
   for (int i = 0; i < s.calls; ++i) {
     compute(s.compute_us);
     if (!(*joined)->all_reduce_sum(values).ok()) return -1;
+    if ((i + 1) % block_calls != 0) continue;
     const auto now = Clock::now();
-    times.push_back(std::chrono::duration<double, std::micro>(now - last).count());
+    times.push_back(std::chrono::duration<double, std::micro>(now - last).count() / block_calls);
     last = now;
   }
   return median(std::move(times));

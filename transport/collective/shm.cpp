@@ -1,13 +1,13 @@
 #include "transport/collective/shm.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "transport/collective/patience.h"
+#include "transport/collective/placement.h"
 #include "transport/collective/shm_region.h"
 #include "transport/collective/tree_sum.h"
 
@@ -22,12 +22,6 @@ constexpr Duration default_spin = std::chrono::microseconds(30);
 
 Duration elapsed_now() {
   return SteadyClock().now().time_since_epoch();
-}
-
-void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
 }
 
 std::string_view name_of(std::uint32_t op) {
@@ -50,31 +44,6 @@ std::string_view name_of(std::uint32_t op) {
   return "no call";
 }
 
-std::vector<int> usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
-  }
-  return cores;
-}
-
-// Gives the calling thread its rank's share of the cores: several, or one that ranks share.
-void pin_rank(const std::vector<int>& cores, int rank, int world_size) {
-  const auto count = static_cast<int>(cores.size());
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int begin = rank * count / world_size;
-  const int end = std::max(begin + 1, (rank + 1) * count / world_size);
-  for (int i = begin; i < end; ++i) {
-    CPU_SET(static_cast<std::size_t>(cores[static_cast<std::size_t>(i)]), &set);
-  }
-  // A kernel that refuses leaves the thread where it may run anyway: slower, not wrong.
-  sched_setaffinity(0, sizeof set, &set);
-}
-
 void copy(std::byte* to, std::span<const std::byte> from) {
   if (!from.empty()) std::memmove(to, from.data(), from.size());
 }
@@ -88,7 +57,7 @@ class ShmCollective final : public Collective {
         rank_(rank),
         world_size_(shared_.world_size),
         timeout_(timeout),
-        spin_(spin) {}
+        patience_(spin) {}
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
@@ -149,7 +118,7 @@ class ShmCollective final : public Collective {
   const int rank_;
   const int world_size_;
   const Duration timeout_;
-  const Duration spin_;
+  Patience patience_;
   Duration started_{};  // the current call
   std::uint32_t sequence_ = 0;
   CollectiveStats stats_;
@@ -304,12 +273,12 @@ Result<int> ShmCollective::release() {
 Result<int> ShmCollective::wait_for_release() {
   const auto winner = [](std::uint32_t done) { return static_cast<int>(done & rank_mask); };
   std::uint32_t done = shared_.done.load(std::memory_order_acquire);
-  if (spin_ > Duration{}) {
-    const Duration spin_end = elapsed_now() + spin_;
-    while (!finished(done) && !(done & poison_bit) && elapsed_now() < spin_end) {
-      for (int i = 0; i < 16; ++i) pause_core();
+  if (!finished(done)) {
+    patience_.wait([&] {
       done = shared_.done.load(std::memory_order_acquire);
-    }
+      return finished(done) || (done & poison_bit) != 0;
+    });
+    done = shared_.done.load(std::memory_order_acquire);
   }
   while (!finished(done)) {
     if (done & poison_bit) return error();
@@ -375,7 +344,7 @@ Result<std::unique_ptr<Collective>> ShmRegion::join(int rank, int world_size,
   const std::vector<int> cores = usable_cores();
   const bool roomy = world_size <= static_cast<int>(cores.size());
   const Duration spin = options.spin.value_or(roomy ? default_spin : Duration{});
-  if (options.pin && !cores.empty()) pin_rank(cores, rank, world_size);
+  if (options.pin) pin_rank(cores, rank, world_size);
   return std::unique_ptr<Collective>(
       std::make_unique<ShmCollective>(mapping_, rank, options.timeout, spin));
 }

@@ -24,7 +24,7 @@ struct ShmOptions {
 
 struct ShmJoin {
   Duration timeout = milliseconds(10'000);  // of one call: a peer that is later is lost
-  // How long to poll before sleeping. Not given: a little if each rank can have a core, else none.
+  // How long to spin. Not given: a little if each rank can have a core, else not at all.
   std::optional<Duration> spin = std::nullopt;
   // Keep the joining thread on its rank's share of the cores. Ranks that sleep and wake together
   // are otherwise often woken onto one core while another idles (README.md has figures). Threads
