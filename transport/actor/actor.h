@@ -12,37 +12,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "transport/actor/peer_id.h"
 #include "transport/messages/codec.h"
 #include "transport/messages/kind.h"
 
 namespace copse {
 
-enum class Role : std::uint8_t { coordinator = 0, worker = 1, gateway = 2 };
-
-// A routing id is role.rank.incarnation; the incarnation is random per process start, so that a
-// restarted peer is another peer. The rank of a gateway is 0.
-struct PeerId {
-  Role role = Role::coordinator;
-  std::uint16_t rank = 0;
-  std::uint64_t incarnation = 0;
-  auto operator<=>(const PeerId&) const = default;
-};
-std::string to_string(const PeerId& peer);  // "worker.3.00000000deadbeef"
-Result<PeerId> parse_peer_id(std::string_view text);
-
 enum class SendResult : std::uint8_t {
   ok,
-  full,    // the peer is slow: its bounded queue has no room; the message's OnOverflow says what then
+  full,  // the peer is slow: its bounded queue has no room; the message's OnOverflow says what then
   closed,  // the peer is gone
 };
 
-// The way out of an actor. Never blocks. Sequence numbers and the epoch are the link's business: the
-// epoch stamped on a frame is the one set last.
+// The way out of an actor. Never blocks. Sequence numbers and the epoch are the link's business:
+// the epoch stamped on a frame is the one set last.
 class Link {
  public:
   virtual ~Link() = default;

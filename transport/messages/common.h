@@ -10,21 +10,25 @@
 
 namespace copse {
 
-// How a token is drawn from the target's logits. Order of application: bias and penalties, divide by
-// temperature, top-k, top-p, min-p, add counter-based Gumbel noise, argmax; ties to the lower id.
+// How a token is drawn from the target's logits. Order of application: bias and penalties, divide
+// by temperature, top-k, top-p, min-p, add counter-based Gumbel noise, argmax; ties to the lower
+// id.
 struct SamplingParams {
-  float temperature = 0;  // 0: argmax
-  float top_p = 1;        // (0, 1]
-  float min_p = 0;        // [0, 1)
-  std::int32_t top_k = 0; // 0: off
+  float temperature = 0;   // 0: argmax
+  float top_p = 1;         // (0, 1]
+  float min_p = 0;         // [0, 1)
+  std::int32_t top_k = 0;  // 0: off
   std::uint64_t seed = 0;
   std::uint32_t choice = 0;  // index among the request's n choices
   bool operator==(const SamplingParams&) const = default;
   static constexpr auto fields() {
     using S = SamplingParams;
-    return std::tuple{field("temperature", &S::temperature), field("top_p", &S::top_p),
-                      field("min_p", &S::min_p), field("top_k", &S::top_k),
-                      field("seed", &S::seed), field("choice", &S::choice)};
+    return std::tuple{field("temperature", &S::temperature),
+                      field("top_p", &S::top_p),
+                      field("min_p", &S::min_p),
+                      field("top_k", &S::top_k),
+                      field("seed", &S::seed),
+                      field("choice", &S::choice)};
   }
 };
 
@@ -56,11 +60,14 @@ struct StepTiming {
   bool operator==(const StepTiming&) const = default;
   static constexpr auto fields() {
     using S = StepTiming;
-    return std::tuple{field("draft_us", &S::draft_us), field("build_us", &S::build_us),
-                      field("verify_us", &S::verify_us), field("accept_us", &S::accept_us),
+    return std::tuple{field("draft_us", &S::draft_us),
+                      field("build_us", &S::build_us),
+                      field("verify_us", &S::verify_us),
+                      field("accept_us", &S::accept_us),
                       field("prefill_us", &S::prefill_us),
                       field("collective_us", &S::collective_us),
-                      field("compute_cpu_us", &S::compute_cpu_us), field("total_us", &S::total_us)};
+                      field("compute_cpu_us", &S::compute_cpu_us),
+                      field("total_us", &S::total_us)};
   }
 };
 

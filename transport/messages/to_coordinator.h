@@ -39,8 +39,8 @@ struct LoadProgress {
   bool operator==(const LoadProgress&) const = default;
   static constexpr auto fields() {
     using S = LoadProgress;
-    return std::tuple{field("epoch", &S::epoch), field("stage", &S::stage),
-                      field("done", &S::done), field("total", &S::total)};
+    return std::tuple{field("epoch", &S::epoch), field("stage", &S::stage), field("done", &S::done),
+                      field("total", &S::total)};
   }
 };
 
@@ -60,39 +60,46 @@ struct WorkerReady {
   static constexpr OnOverflow kOnOverflow = OnOverflow::end_epoch;
   std::uint32_t epoch = 0;
   std::uint32_t slots = 0;
-  std::uint32_t pages = 0;            // of the one pool
-  std::uint32_t context_tokens = 0;   // longest sequence: the model's, or what the pool holds
+  std::uint32_t pages = 0;           // of the one pool
+  std::uint32_t context_tokens = 0;  // longest sequence: the model's, or what the pool holds
   std::uint32_t vocabulary = 0;
-  std::uint32_t draft_block = 0;      // drafter's block size, bonus included; 0: no drafter
-  std::uint64_t weight_bytes = 0;     // this rank's shard
-  std::uint64_t sharded_bytes = 0;    // of those, what is split over ranks
+  std::uint32_t draft_block = 0;    // drafter's block size, bonus included; 0: no drafter
+  std::uint64_t weight_bytes = 0;   // this rank's shard
+  std::uint64_t sharded_bytes = 0;  // of those, what is split over ranks
   std::uint64_t cache_bytes = 0;
   float load_s = 0;
-  EndTokens end_tokens;               // of generation_config.json
-  Bounded<StepCost, 32> costs;        // ascending in nodes
+  EndTokens end_tokens;         // of generation_config.json
+  Bounded<StepCost, 32> costs;  // ascending in nodes
   bool operator==(const WorkerReady&) const = default;
   static constexpr auto fields() {
     using S = WorkerReady;
-    return std::tuple{field("epoch", &S::epoch), field("slots", &S::slots),
-                      field("pages", &S::pages), field("context_tokens", &S::context_tokens),
-                      field("vocabulary", &S::vocabulary), field("draft_block", &S::draft_block),
+    return std::tuple{field("epoch", &S::epoch),
+                      field("slots", &S::slots),
+                      field("pages", &S::pages),
+                      field("context_tokens", &S::context_tokens),
+                      field("vocabulary", &S::vocabulary),
+                      field("draft_block", &S::draft_block),
                       field("weight_bytes", &S::weight_bytes),
                       field("sharded_bytes", &S::sharded_bytes),
-                      field("cache_bytes", &S::cache_bytes), field("load_s", &S::load_s),
-                      field("end_tokens", &S::end_tokens), field("costs", &S::costs)};
+                      field("cache_bytes", &S::cache_bytes),
+                      field("load_s", &S::load_s),
+                      field("end_tokens", &S::end_tokens),
+                      field("costs", &S::costs)};
   }
 };
 
-// What one entry of a plan did. `tokens` is filled by rank 0 alone: the digest speaks for the others.
+// What one entry of a plan did. `tokens` is filled by rank 0 alone: the digest speaks for the
+// others.
 struct SlotResult {
   std::uint16_t slot = 0;
   std::uint32_t generation = 0;
   // H(previous digest of the slot, plan bytes read, tree tokens and parents, accepted path, bonus,
   // new length): chained, so drift of held state shows, not only of this step.
   Digest digest = 0;
-  std::uint32_t length = 0;        // committed tokens afterwards, bonus excluded
-  std::uint16_t draft_nodes = 0;   // nodes verified besides the root
-  std::uint16_t walk_length = 0;   // accepted nodes with the root, so >= 1 in a round; 0 in a prefill
+  std::uint32_t length = 0;       // committed tokens afterwards, bonus excluded
+  std::uint16_t draft_nodes = 0;  // nodes verified besides the root
+  std::uint16_t walk_length =
+      0;  // accepted nodes with the root, so >= 1 in a round; 0 in a prefill
   // New tokens for the client, the bonus last: cut at an end token (itself included) and at
   // remaining_tokens. Empty for a prefill chunk that is not the last, and for a done slot.
   Bounded<TokenId, limits::draft_block + 1> tokens;
@@ -100,10 +107,13 @@ struct SlotResult {
   bool operator==(const SlotResult&) const = default;
   static constexpr auto fields() {
     using S = SlotResult;
-    return std::tuple{field("slot", &S::slot), field("generation", &S::generation),
-                      field("digest", &S::digest), field("length", &S::length),
+    return std::tuple{field("slot", &S::slot),
+                      field("generation", &S::generation),
+                      field("digest", &S::digest),
+                      field("length", &S::length),
                       field("draft_nodes", &S::draft_nodes),
-                      field("walk_length", &S::walk_length), field("tokens", &S::tokens),
+                      field("walk_length", &S::walk_length),
+                      field("tokens", &S::tokens),
                       field("finish", &S::finish)};
   }
 };
@@ -119,8 +129,8 @@ struct StepResult {
   bool operator==(const StepResult&) const = default;
   static constexpr auto fields() {
     using S = StepResult;
-    return std::tuple{field("epoch", &S::epoch), field("step", &S::step),
-                      field("slots", &S::slots), field("timing", &S::timing)};
+    return std::tuple{field("epoch", &S::epoch), field("step", &S::step), field("slots", &S::slots),
+                      field("timing", &S::timing)};
   }
 };
 
@@ -136,8 +146,7 @@ struct WorkerHeartbeat {
   static constexpr auto fields() {
     using S = WorkerHeartbeat;
     return std::tuple{field("epoch", &S::epoch), field("last_step_done", &S::last_step_done),
-                      field("step_running", &S::step_running),
-                      field("running_ms", &S::running_ms)};
+                      field("step_running", &S::step_running), field("running_ms", &S::running_ms)};
   }
 };
 
@@ -183,9 +192,9 @@ struct Submit {
   bool operator==(const Submit&) const = default;
   static constexpr auto fields() {
     using S = Submit;
-    return std::tuple{field("request", &S::request), field("prompt", &S::prompt),
-                      field("sampling", &S::sampling), field("max_tokens", &S::max_tokens),
-                      field("min_tokens", &S::min_tokens), field("ignore_end", &S::ignore_end),
+    return std::tuple{field("request", &S::request),         field("prompt", &S::prompt),
+                      field("sampling", &S::sampling),       field("max_tokens", &S::max_tokens),
+                      field("min_tokens", &S::min_tokens),   field("ignore_end", &S::ignore_end),
                       field("stop_tokens", &S::stop_tokens), field("draft", &S::draft),
                       field("node_budget", &S::node_budget)};
   }
@@ -196,14 +205,13 @@ struct Cancel {
   static constexpr Kind kKind = Kind::cancel;
   static constexpr OnOverflow kOnOverflow = OnOverflow::close_peer;
   RequestId request = 0;
-  std::uint32_t delivered_tokens = 0;  // what the client got: metrics count these
+  std::uint32_t delivered_tokens = 0;         // what the client got: metrics count these
   FinishReason reason = FinishReason::abort;  // abort, or stop when a stop string matched
   bool operator==(const Cancel&) const = default;
   static constexpr auto fields() {
     using S = Cancel;
     return std::tuple{field("request", &S::request),
-                      field("delivered_tokens", &S::delivered_tokens),
-                      field("reason", &S::reason)};
+                      field("delivered_tokens", &S::delivered_tokens), field("reason", &S::reason)};
   }
 };
 

@@ -76,13 +76,16 @@ struct DraftSummary {
   std::uint16_t node_budget = 0;     // of the last round that drafted
   std::uint32_t rounds = 0;          // decode steps of this request that delivered a token
   std::uint32_t round_tokens = 0;    // tokens delivered by those rounds, bonus counted
-  Bounded<std::uint32_t, limits::draft_block> accepted_by_position;  // delivered, per draft position
+  Bounded<std::uint32_t, limits::draft_block>
+      accepted_by_position;                   // delivered, per draft position
   Bounded<std::uint16_t, 4096> walk_lengths;  // per round, untruncated; the first 4096
   bool operator==(const DraftSummary&) const = default;
   static constexpr auto fields() {
     using S = DraftSummary;
-    return std::tuple{field("mode", &S::mode), field("node_budget", &S::node_budget),
-                      field("rounds", &S::rounds), field("round_tokens", &S::round_tokens),
+    return std::tuple{field("mode", &S::mode),
+                      field("node_budget", &S::node_budget),
+                      field("rounds", &S::rounds),
+                      field("round_tokens", &S::round_tokens),
                       field("accepted_by_position", &S::accepted_by_position),
                       field("walk_lengths", &S::walk_lengths)};
   }
@@ -103,14 +106,24 @@ struct RequestFinished {
   bool operator==(const RequestFinished&) const = default;
   static constexpr auto fields() {
     using S = RequestFinished;
-    return std::tuple{field("request", &S::request), field("reason", &S::reason),
-                      field("generated_tokens", &S::generated_tokens), field("draft", &S::draft),
-                      field("queue_s", &S::queue_s), field("prefill_s", &S::prefill_s),
-                      field("decode_s", &S::decode_s), field("error", &S::error)};
+    return std::tuple{field("request", &S::request),
+                      field("reason", &S::reason),
+                      field("generated_tokens", &S::generated_tokens),
+                      field("draft", &S::draft),
+                      field("queue_s", &S::queue_s),
+                      field("prefill_s", &S::prefill_s),
+                      field("decode_s", &S::decode_s),
+                      field("error", &S::error)};
   }
 };
 
-enum class GroupState : std::uint8_t { loading = 0, ready = 1, recovering = 2, draining = 3, failed = 4 };
+enum class GroupState : std::uint8_t {
+  loading = 0,
+  ready = 1,
+  recovering = 2,
+  draining = 3,
+  failed = 4
+};
 inline constexpr GroupState kLastGroupState = GroupState::failed;
 
 struct RankStatus {
@@ -126,11 +139,14 @@ struct RankStatus {
   bool operator==(const RankStatus&) const = default;
   static constexpr auto fields() {
     using S = RankStatus;
-    return std::tuple{field("pid", &S::pid), field("load_done", &S::load_done),
-                      field("load_total", &S::load_total), field("ready", &S::ready),
+    return std::tuple{field("pid", &S::pid),
+                      field("load_done", &S::load_done),
+                      field("load_total", &S::load_total),
+                      field("ready", &S::ready),
                       field("weight_bytes", &S::weight_bytes),
                       field("sharded_bytes", &S::sharded_bytes),
-                      field("cache_bytes", &S::cache_bytes), field("last_step", &S::last_step),
+                      field("cache_bytes", &S::cache_bytes),
+                      field("last_step", &S::last_step),
                       field("last_timing", &S::last_timing)};
   }
 };
@@ -152,23 +168,28 @@ struct EngineStatus {
   std::uint64_t generated_tokens = 0;  // delivered
   std::uint64_t rounds = 0;            // rounds that drafted
   std::uint64_t draft_nodes = 0;
-  std::uint64_t accepted_tokens = 0;   // delivered draft tokens, bonus not counted
+  std::uint64_t accepted_tokens = 0;  // delivered draft tokens, bonus not counted
   Bounded<std::uint64_t, limits::draft_block> accepted_by_position;
   std::uint64_t restarts = 0;
   std::uint64_t stale_messages = 0;
-  std::string draft_reason;  // why the policy chose what it chose last
+  std::string draft_reason;      // why the policy chose what it chose last
   std::uint64_t control_us = 0;  // coordinator CPU in all steps
   Bounded<RankStatus, limits::world_size> ranks;
   bool operator==(const EngineStatus&) const = default;
   static constexpr auto fields() {
     using S = EngineStatus;
-    return std::tuple{field("state", &S::state), field("epoch", &S::epoch),
-                      field("cause", &S::cause), field("running", &S::running),
-                      field("waiting", &S::waiting), field("pages_used", &S::pages_used),
-                      field("pages_total", &S::pages_total), field("steps", &S::steps),
+    return std::tuple{field("state", &S::state),
+                      field("epoch", &S::epoch),
+                      field("cause", &S::cause),
+                      field("running", &S::running),
+                      field("waiting", &S::waiting),
+                      field("pages_used", &S::pages_used),
+                      field("pages_total", &S::pages_total),
+                      field("steps", &S::steps),
                       field("prompt_tokens", &S::prompt_tokens),
                       field("generated_tokens", &S::generated_tokens),
-                      field("rounds", &S::rounds), field("draft_nodes", &S::draft_nodes),
+                      field("rounds", &S::rounds),
+                      field("draft_nodes", &S::draft_nodes),
                       field("accepted_tokens", &S::accepted_tokens),
                       field("accepted_by_position", &S::accepted_by_position),
                       field("restarts", &S::restarts),

@@ -7,8 +7,8 @@
 
 namespace copse {
 
-// A slot begins a request (or continues one after a restart). Everything the device must hold to run
-// rounds without asking: sampling, remaining tokens, end tokens.
+// A slot begins a request (or continues one after a restart). Everything the device must hold to
+// run rounds without asking: sampling, remaining tokens, end tokens.
 struct SlotOpen {
   std::uint16_t slot = 0;
   std::uint32_t generation = 0;
@@ -21,18 +21,21 @@ struct SlotOpen {
   bool operator==(const SlotOpen&) const = default;
   static constexpr auto fields() {
     using S = SlotOpen;
-    return std::tuple{field("slot", &S::slot), field("generation", &S::generation),
+    return std::tuple{field("slot", &S::slot),
+                      field("generation", &S::generation),
                       field("sampling", &S::sampling),
                       field("remaining_tokens", &S::remaining_tokens),
-                      field("min_tokens", &S::min_tokens), field("drawn_tokens", &S::drawn_tokens),
-                      field("ignore_end", &S::ignore_end), field("end_tokens", &S::end_tokens)};
+                      field("min_tokens", &S::min_tokens),
+                      field("drawn_tokens", &S::drawn_tokens),
+                      field("ignore_end", &S::ignore_end),
+                      field("end_tokens", &S::end_tokens)};
   }
 };
 
 using PlanPages = Bounded<PageId, limits::plan_entry_pages>;
 
-// Known tokens of a sequence: prompt, or prompt and committed tokens after a restart. The last chunk
-// samples the bonus token that follows it.
+// Known tokens of a sequence: prompt, or prompt and committed tokens after a restart. The last
+// chunk samples the bonus token that follows it.
 struct PrefillChunk {
   std::uint16_t slot = 0;
   std::uint32_t generation = 0;
@@ -43,14 +46,15 @@ struct PrefillChunk {
   bool operator==(const PrefillChunk&) const = default;
   static constexpr auto fields() {
     using S = PrefillChunk;
-    return std::tuple{field("slot", &S::slot), field("generation", &S::generation),
-                      field("start", &S::start), field("last", &S::last),
+    return std::tuple{field("slot", &S::slot),     field("generation", &S::generation),
+                      field("start", &S::start),   field("last", &S::last),
                       field("tokens", &S::tokens), field("new_pages", &S::new_pages)};
   }
 };
 
-// One round of a sequence. It carries no tokens: length, bonus token and features are on the device,
-// so the next plan can be sent before this one's result is back. A slot that is done is a no-op.
+// One round of a sequence. It carries no tokens: length, bonus token and features are on the
+// device, so the next plan can be sent before this one's result is back. A slot that is done is a
+// no-op.
 struct DecodeEntry {
   std::uint16_t slot = 0;
   std::uint32_t generation = 0;
@@ -77,7 +81,8 @@ struct SlotRelease {
 };
 
 // One step: releases, then opens, then an optional prefill segment, then the round of the decoding
-// sequences. A slot stands in at most one of prefill and decode; entries are in ascending slot order.
+// sequences. A slot stands in at most one of prefill and decode; entries are in ascending slot
+// order.
 struct StepPlan {
   static constexpr Kind kKind = Kind::step_plan;
   static constexpr OnOverflow kOnOverflow = OnOverflow::end_epoch;
@@ -90,9 +95,9 @@ struct StepPlan {
   bool operator==(const StepPlan&) const = default;
   static constexpr auto fields() {
     using S = StepPlan;
-    return std::tuple{field("epoch", &S::epoch), field("step", &S::step),
+    return std::tuple{field("epoch", &S::epoch),       field("step", &S::step),
                       field("released", &S::released), field("opened", &S::opened),
-                      field("prefill", &S::prefill), field("decode", &S::decode)};
+                      field("prefill", &S::prefill),   field("decode", &S::decode)};
   }
 };
 

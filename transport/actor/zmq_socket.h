@@ -1,0 +1,52 @@
+#pragma once
+// One ZeroMQ socket on the loop, hardened (docs/protocol.md lists the options and why).
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "transport/actor/runtime.h"
+
+namespace copse {
+
+// ipc:// only, until the operator turns on CURVE keys: a tcp endpoint without them is refused.
+Status check_endpoint(const std::string& endpoint);
+
+class ZmqSocket {
+ public:
+  enum class Type : std::uint8_t { router, dealer };
+  enum class Sent : std::uint8_t { ok, full, closed };
+  // Runs on the loop whenever messages may be there or may be sent: drain both.
+  using OnReady = std::function<void()>;
+
+  static Result<std::unique_ptr<ZmqSocket>> bind(ProcessRuntime& runtime, Type type,
+                                                 const std::string& endpoint, OnReady on_ready);
+  static Result<std::unique_ptr<ZmqSocket>> connect(ProcessRuntime& runtime, Type type,
+                                                    const std::string& endpoint,
+                                                    const std::string& routing_id,
+                                                    OnReady on_ready);
+  ~ZmqSocket();
+  ZmqSocket(const ZmqSocket&) = delete;
+  ZmqSocket& operator=(const ZmqSocket&) = delete;
+
+  // All parts of one message or none. Never blocks.
+  Sent send(std::span<const std::span<const std::byte>> parts);
+  // The parts of the next message; nothing if there is none.
+  std::optional<std::vector<std::vector<std::byte>>> receive();
+  // Calls on_disconnect on the loop when the connection (of a dealer) is lost.
+  Status watch_disconnect(std::function<void()> on_disconnect);
+
+ private:
+  struct Parts;
+  explicit ZmqSocket(std::unique_ptr<Parts> parts);
+  static Result<std::unique_ptr<ZmqSocket>> make(ProcessRuntime& runtime, Type type,
+                                                 OnReady on_ready);
+  void watch();
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace copse
