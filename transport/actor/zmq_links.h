@@ -10,27 +10,12 @@
 
 #include "base/random.h"
 #include "transport/actor/actor.h"
+#include "transport/actor/actor_handle.h"
 #include "transport/actor/endpoint.h"
 #include "transport/actor/runtime.h"
 #include "transport/actor/zmq_socket.h"
 
 namespace copse {
-
-// How a link hands messages to its actor, without knowing which actor it is.
-struct ActorHandle {
-  std::function<Status(const PeerId&, Kind, std::span<const std::byte>)> on_message;
-  std::function<void(const PeerId&)> on_peer_lost;
-  std::function<void(Instant)> on_tick;
-};
-
-template <class Actor>
-ActorHandle handle_of(Actor& actor) {
-  return {[&actor](const PeerId& from, Kind kind, std::span<const std::byte> body) {
-            return dispatch(actor, from, kind, body);
-          },
-          [&actor](const PeerId& peer) { actor.on_peer_lost(peer); },
-          [&actor](Instant now) { actor.on_tick(now); }};
-}
 
 // One bound endpoint per role that may connect to it.
 struct RouterEndpoint {
