@@ -55,6 +55,8 @@ void TargetModel::Parts::attention(int layer, const ForwardBatch& batch, LatentC
   const auto eps = static_cast<float>(config.lora_rms_eps);
   const auto pairs =
       config.rope.interleaved ? kernels::RopePairs::interleaved : kernels::RopePairs::halves;
+  const std::span<const float> angles = std::span(ws.angles).first(
+      static_cast<std::size_t>(rows) * static_cast<std::size_t>(rope_dim));
   const ConstMatrix x = matrix(ws.normed.data(), rows, config.hidden);
   const Matrix part = matrix(ws.part.data(), rows, config.hidden);
 
@@ -63,7 +65,7 @@ void TargetModel::Parts::attention(int layer, const ForwardBatch& batch, LatentC
   const Matrix kv_latent = {ws.latent.data(), rows, latent, width};
   kernels::linear(x, w.kv_a, kv, threads);                             // [R, L + rope]
   kernels::rms_norm(kv_latent, w.kv_a_norm, eps, kv_latent, threads);  // [R, L]
-  kernels::rope({ws.latent.data() + latent, rows, 1, width, rope_dim}, ws.angles, rope_dim, pairs,
+  kernels::rope({ws.latent.data() + latent, rows, 1, width, rope_dim}, angles, rope_dim, pairs,
                 threads);  // [R, rope]
   copy_into_scratch(batch, ws.latent, width, layer, cache);
   if (heads == 0) {  // more ranks than heads: nothing to add
@@ -90,7 +92,7 @@ void TargetModel::Parts::attention(int layer, const ForwardBatch& batch, LatentC
   }
   kernels::rope({ws.q_absorbed.data() + latent, rows, heads,
                  static_cast<std::ptrdiff_t>(heads) * width, width},
-                ws.angles, rope_dim, pairs, threads);  // [R, h, rope]
+                angles, rope_dim, pairs, threads);  // [R, h, rope]
   describe_sequences(batch, ws.sequences);
   kernels::VerifyAttention call;
   call.heads = heads;
