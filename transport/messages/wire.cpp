@@ -20,6 +20,14 @@ struct ByteSink {
 
 using Packer = msgpack::packer<ByteSink>;
 
+void tagged_big_endian(std::vector<std::byte>& out, std::uint8_t tag, std::uint64_t bits,
+                       int width) {
+  out.push_back(std::byte{tag});
+  for (int shift = 8 * (width - 1); shift >= 0; shift -= 8) {
+    out.push_back(static_cast<std::byte>(bits >> shift & 0xff));
+  }
+}
+
 }  // namespace
 
 void WireWriter::array(std::size_t count) {
@@ -37,14 +45,13 @@ void WireWriter::signed_integer(std::int64_t value) {
   Packer(sink).pack_int64(value);
 }
 
+// Not the packer's own: it writes a float of integer value as an integer.
 void WireWriter::floating(float value) {
-  ByteSink sink{bytes_};
-  Packer(sink).pack_float(value);
+  tagged_big_endian(bytes_, 0xca, std::bit_cast<std::uint32_t>(value), 4);
 }
 
 void WireWriter::floating(double value) {
-  ByteSink sink{bytes_};
-  Packer(sink).pack_double(value);
+  tagged_big_endian(bytes_, 0xcb, std::bit_cast<std::uint64_t>(value), 8);
 }
 
 void WireWriter::boolean(bool value) {
