@@ -57,7 +57,7 @@ bool sums_bf16(Collective& c, std::size_t count) {
       const float exact = value_at(r, i);
       round_to_bf16(&part, &exact, 1);
       if (r == c.rank()) values[i] = part;
-      parts.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(part.bits) << 16));
+      parts.push_back(to_float(part));
     }
     for (std::size_t n = parts.size(); n > 1; n /= 2) {
       for (std::size_t k = 0; k < n / 2; ++k) parts[k] = parts[2 * k] + parts[2 * k + 1];
