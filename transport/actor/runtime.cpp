@@ -95,5 +95,8 @@ void ProcessRuntime::run() {
 void ProcessRuntime::stop() {
   parts_->io.stop();
 }
+void ProcessRuntime::restart() {
+  parts_->io.restart();
+}
 
 }  // namespace copse

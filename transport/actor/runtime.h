@@ -33,8 +33,9 @@ class ProcessRuntime {
   // descriptor is closed afterwards.
   void on_readable(int fd, std::function<void()> task);
 
-  void run();   // until stop()
-  void stop();  // from any thread
+  void run();      // until stop()
+  void stop();     // from any thread
+  void restart();  // before another run()
 
  private:
   struct Parts;

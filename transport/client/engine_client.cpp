@@ -13,10 +13,6 @@ constexpr Duration kSilence = milliseconds(limits::heartbeat_timeout_ms);
 
 }  // namespace
 
-std::string build_identity() {
-  return "copse 0.1.0 protocol " + std::to_string(kProtocolVersion);
-}
-
 Result<RequestId> EngineClient::submit(Submit submit, std::shared_ptr<StreamHandler> handler) {
   if (!coordinator_.has_value()) {
     return Error{ErrorCode::unavailable, "", "The engine is not reachable."};

@@ -27,9 +27,6 @@ class StreamHandler {
   virtual std::uint32_t backlog() const { return 0; }
 };
 
-// What must be equal for two copse processes to work together.
-std::string build_identity();
-
 class EngineClient {
  public:
   using Receives =

@@ -5,6 +5,8 @@
 #include <concepts>
 #include <cstring>
 
+#include "base/version.h"
+
 namespace copse {
 namespace {
 
@@ -42,6 +44,10 @@ Error malformed(const char* field, const char* message) {
 }
 
 }  // namespace
+
+std::string build_identity() {
+  return "copse " + std::string(kVersion) + " protocol " + std::to_string(kProtocolVersion);
+}
 
 std::vector<std::byte> make_frame(const FrameHeader& header, std::span<const std::byte> body) {
   CHECK(body.size() <= limits::frame_body_bytes);

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/limits.h"
@@ -26,6 +27,9 @@
 namespace copse {
 
 inline constexpr std::uint16_t kProtocolVersion = 1;
+
+// What must be equal for two copse processes to work together: "copse 0.1.0 protocol 1".
+std::string build_identity();
 
 enum class Role : std::uint8_t { coordinator = 0, worker = 1, gateway = 2 };
 inline constexpr Role kLastRole = Role::gateway;
