@@ -59,12 +59,31 @@ HWY_INLINE Lanes zero() {
 HWY_INLINE Lanes load(const float* from) {
   COPSE_LANES_EACH(hn::LoadU(FloatTag(), from + i * vector_lanes));
 }
-HWY_INLINE Lanes load(const Bf16* from) {
-  const hn::Rebind<std::uint16_t, FloatTag> half;
+// Lane n from the first (low) or second (high) of the n-th pair of bfloat16.
+HWY_INLINE Vector load_words(const Bf16* pairs, int part) {
   const hn::Rebind<std::uint32_t, FloatTag> word;
-  const auto* bits = reinterpret_cast<const std::uint16_t*>(from);
-  COPSE_LANES_EACH(hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(
-                                               word, hn::LoadU(half, bits + i * vector_lanes)))));
+#if HWY_TARGET == HWY_SCALAR
+  std::uint32_t bits;  // plain code may not read one type as another
+  std::memcpy(&bits, pairs + 2 * part, sizeof(bits));
+  return hn::BitCast(FloatTag(), hn::Set(word, bits));
+#else
+  const auto* words = reinterpret_cast<const std::uint32_t*>(pairs);
+  return hn::BitCast(FloatTag(), hn::LoadU(word, words + part * vector_lanes));
+#endif
+}
+HWY_INLINE Vector low_half(Vector words) {
+  const hn::Rebind<std::uint32_t, FloatTag> word;
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::BitCast(word, words)));
+}
+HWY_INLINE Vector high_half(Vector words) {
+  const hn::Rebind<std::uint32_t, FloatTag> word;
+  return hn::BitCast(FloatTag(), hn::And(hn::BitCast(word, words), hn::Set(word, 0xffff0000u)));
+}
+HWY_INLINE Lanes load_low_halves(const Bf16* pairs) {
+  COPSE_LANES_EACH(low_half(load_words(pairs, i)));
+}
+HWY_INLINE Lanes load_high_halves(const Bf16* pairs) {
+  COPSE_LANES_EACH(high_half(load_words(pairs, i)));
 }
 HWY_INLINE void store(Lanes value, float* to) {
   _Pragma("GCC unroll 16") for (int i = 0; i < parts; ++i) {

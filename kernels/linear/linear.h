@@ -1,11 +1,13 @@
 #pragma once
 // y[m][n] = sum over k of x[m][k] * W[n][k], the weights as a checkpoint stores them: [out][in].
 //
-// Weights are repacked once at load into panels of 16 outputs, [ceil(n / 16)][k][16], zero padded,
-// as bf16 (expanded to float32 exactly when read) or float32 (FP8 and INT4 are dequantized to it at
-// load). A column of 16 outputs is one or two vectors, so lanes run over outputs and each output is
-// one chain of fused multiply-adds in the order of k: the same bits for every number of rows,
-// vector width and thread count. Activations are float32.
+// Weights are repacked once at load into panels of 16 outputs, zero padded: float32 as
+// [ceil(n / 16)][k][16] (FP8 and INT4 are dequantized to it at load); bf16, which is expanded
+// exactly when read, as [ceil(n / 16)][ceil(k / 2)][16][2], so that one 32-bit word has an output's
+// weights of two k and expands with a shift and a mask. A column of 16 outputs is one or two
+// vectors, so lanes run over outputs and each output is one chain of fused multiply-adds in the
+// order of k: the same bits for every number of rows, vector width and thread count. Activations
+// are float32.
 //
 // Split sums (docs/decisions/0002): `leaves` says how many equal leaves of k this rank holds. Each
 // is summed in order from zero, then they are added as a binary tree ((0+1)+(2+3))+....
@@ -35,14 +37,17 @@ class PackedWeight {
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
   int panels() const { return (outputs_ + panel_outputs - 1) / panel_outputs; }
+  std::size_t panel_elements() const;
   std::size_t bytes() const;  // held in memory, padding included
 
-  // [inputs][16] of one panel; only the one of type() may be called.
+  // One panel, panel_elements() elements; only the one of type() may be called.
   const Bf16* bf16_panel(int panel) const;
   const float* float_panel(int panel) const;
   float at(int output, int input) const;
 
  private:
+  std::size_t offset(int output, int input) const;
+
   friend PackedWeight pack_weight(const Bf16*, int, int, std::ptrdiff_t);
   friend PackedWeight pack_weight(const float*, int, int, std::ptrdiff_t);
   struct Free {

@@ -20,8 +20,7 @@ void linear_tile(ConstMatrix x, int row, const PackedWeight& weight, int panel, 
   const float* rows[kRows];
   for (int r = 0; r < kRows; ++r) rows[r] = x.row(row + r);
   Lanes sums[kRows * kPanels];
-  tile_leaves<kRows, kPanels>(rows, PanelView<Weight>::at(weight, panel),
-                              static_cast<std::size_t>(weight.inputs()) * panel_outputs,
+  tile_leaves<kRows, kPanels>(rows, PanelView<Weight>::at(weight, panel), weight.panel_elements(),
                               weight.inputs(), leaves, sums);
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
     _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {

@@ -65,9 +65,10 @@ class Linear : public ::testing::TestWithParam<Backend> {
 struct Shape {
   int rows, outputs, inputs, leaves;
 };
-constexpr Shape shapes[] = {{1, 16, 8, 1},   {1, 1, 1, 1},    {2, 17, 33, 1}, {3, 5, 64, 8},
-                            {6, 64, 48, 2},  {7, 130, 40, 4}, {8, 48, 96, 8}, {13, 100, 56, 8},
-                            {33, 72, 64, 8}, {65, 31, 24, 1}, {1, 200, 64, 8}};
+constexpr Shape shapes[] = {{1, 16, 8, 1},   {1, 1, 1, 1},    {2, 17, 33, 1},  {3, 5, 64, 8},
+                            {6, 64, 48, 2},  {7, 130, 40, 4}, {8, 48, 96, 8},  {13, 100, 56, 8},
+                            {33, 72, 64, 8}, {65, 31, 24, 1}, {1, 200, 64, 8}, {5, 70, 40, 8},
+                            {1, 144, 24, 8}};
 
 TEST_P(Linear, AllShapesAndInputs) {
   for (const Shape& s : shapes) {

@@ -24,6 +24,27 @@ constexpr int tile_panels = parts == 1 ? 4 : 1;
 // With one row the loop waits for weights, not for arithmetic: more panels are more streams.
 constexpr int tile_panels_one_row = 2 * tile_panels;
 
+// The 16 weights of one panel at k.
+HWY_INLINE Lanes panel_weights(const float* panel, int k) {
+  return load(panel + static_cast<std::size_t>(k) * panel_outputs);
+}
+HWY_INLINE Lanes panel_weights(const Bf16* panel, int k) {
+  const Bf16* pairs = panel + static_cast<std::size_t>(k / 2) * 2 * panel_outputs;
+  return k % 2 == 0 ? load_low_halves(pairs) : load_high_halves(pairs);
+}
+
+// sums[r][p] += x[r][k] * weights[p] at one k.
+template <int kRows, int kPanels>
+HWY_INLINE void tile_step(const float* const (&rows)[kRows], int k, const Lanes (&weights)[kPanels],
+                          Lanes (&sums)[kRows * kPanels]) {
+  _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
+    const Lanes value = broadcast(rows[r][k]);
+    _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
+      sums[r * kPanels + p] = fma(value, weights[p], sums[r * kPanels + p]);
+    }
+  }
+}
+
 // sums[r][p] += over k in [first, last) of x[r][k] * weight panel p at k, in the order of k.
 // `panel` is panel 0; panels are panel_stride elements apart.
 template <int kRows, int kPanels, class Weight>
@@ -31,18 +52,29 @@ HWY_INLINE void tile_range(const float* const* x, const Weight* panel, std::size
                            int first, int last, Lanes (&sums)[kRows * kPanels]) {
   const float* rows[kRows];
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) rows[r] = x[r];
-  for (int k = first; k < last; ++k) {
-    Lanes weights[kPanels];
+  Lanes weights[kPanels];
+  int k = first;
+  if (k < last && k % 2 != 0) {
+    for (int p = 0; p < kPanels; ++p) {
+      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k);
+    }
+    tile_step<kRows, kPanels>(rows, k++, weights, sums);
+  }
+  for (; k + 2 <= last; k += 2) {
     _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
-      weights[p] = load(panel + static_cast<std::size_t>(p) * panel_stride +
-                        static_cast<std::size_t>(k) * panel_outputs);
+      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k);
     }
-    _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
-      const Lanes value = broadcast(rows[r][k]);
-      _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
-        sums[r * kPanels + p] = fma(value, weights[p], sums[r * kPanels + p]);
-      }
+    tile_step<kRows, kPanels>(rows, k, weights, sums);
+    _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
+      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k + 1);
     }
+    tile_step<kRows, kPanels>(rows, k + 1, weights, sums);
+  }
+  if (k < last) {
+    for (int p = 0; p < kPanels; ++p) {
+      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k);
+    }
+    tile_step<kRows, kPanels>(rows, k, weights, sums);
   }
 }
 

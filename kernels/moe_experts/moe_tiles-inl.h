@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 template <int kRows, int kPanels, class Weight>
 void gate_up_tile(const float* const* x, const ExpertWeights& expert, int panel, float* const* to) {
   const int inputs = expert.gate.inputs();
-  const auto stride = static_cast<std::size_t>(inputs) * panel_outputs;
+  const std::size_t stride = expert.gate.panel_elements();
   Lanes gate[kRows * kPanels];
   Lanes up[kRows * kPanels];
   float gates[kRows * kPanels * 16];  // both tiles at once do not fit the registers
@@ -40,7 +40,7 @@ void gate_up_tile(const float* const* x, const ExpertWeights& expert, int panel,
 template <int kRows, int kPanels, class Weight>
 void down_tile(const float* const* x, const PackedWeight& down, int panel, int first, int last,
                const float* weights, float* const* sums, std::size_t panel_stride) {
-  const auto stride = static_cast<std::size_t>(down.inputs()) * panel_outputs;
+  const std::size_t stride = down.panel_elements();
   Lanes part[kRows * kPanels];
   _Pragma("GCC unroll 48") for (int i = 0; i < kRows * kPanels; ++i) part[i] = zero();
   tile_range<kRows, kPanels>(x, PanelView<Weight>::at(down, panel), stride, first, last, part);
