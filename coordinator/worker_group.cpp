@@ -134,6 +134,7 @@ std::optional<StepResult> WorkerGroup::agreed(const PeerId& from, const StepResu
   }
   rank->status.last_step = result.step;
   rank->status.last_timing = result.timing;
+  rank->status.total_timing.add(result.timing);
   pending->results[index] = result;
   ++pending->reported;
   Pending& front = pending_.front();

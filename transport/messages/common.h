@@ -71,4 +71,41 @@ struct StepTiming {
   }
 };
 
+// The same over all steps of a worker's life, decode steps and prefills together.
+struct TimingTotals {
+  std::uint64_t draft_us = 0;
+  std::uint64_t build_us = 0;
+  std::uint64_t verify_us = 0;
+  std::uint64_t accept_us = 0;
+  std::uint64_t prefill_us = 0;
+  std::uint64_t collective_us = 0;
+  std::uint64_t compute_cpu_us = 0;
+  std::uint64_t total_us = 0;
+  std::uint64_t steps = 0;
+  bool operator==(const TimingTotals&) const = default;
+  void add(const StepTiming& step) {
+    draft_us += step.draft_us;
+    build_us += step.build_us;
+    verify_us += step.verify_us;
+    accept_us += step.accept_us;
+    prefill_us += step.prefill_us;
+    collective_us += step.collective_us;
+    compute_cpu_us += step.compute_cpu_us;
+    total_us += step.total_us;
+    ++steps;
+  }
+  static constexpr auto fields() {
+    using S = TimingTotals;
+    return std::tuple{field("draft_us", &S::draft_us),
+                      field("build_us", &S::build_us),
+                      field("verify_us", &S::verify_us),
+                      field("accept_us", &S::accept_us),
+                      field("prefill_us", &S::prefill_us),
+                      field("collective_us", &S::collective_us),
+                      field("compute_cpu_us", &S::compute_cpu_us),
+                      field("total_us", &S::total_us),
+                      field("steps", &S::steps)};
+  }
+};
+
 }  // namespace copse

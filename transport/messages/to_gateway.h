@@ -136,6 +136,7 @@ struct RankStatus {
   std::uint64_t cache_bytes = 0;
   StepId last_step = 0;
   StepTiming last_timing;
+  TimingTotals total_timing;
   bool operator==(const RankStatus&) const = default;
   static constexpr auto fields() {
     using S = RankStatus;
@@ -147,7 +148,8 @@ struct RankStatus {
                       field("sharded_bytes", &S::sharded_bytes),
                       field("cache_bytes", &S::cache_bytes),
                       field("last_step", &S::last_step),
-                      field("last_timing", &S::last_timing)};
+                      field("last_timing", &S::last_timing),
+                      field("total_timing", &S::total_timing)};
   }
 };
 
