@@ -1,0 +1,195 @@
+// `copse generate`: one prompt through the same processes as serve, without HTTP.
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/tokenizer.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/engine_session.h"
+#include "tools/cli/sampling_options.h"
+
+namespace copse::cli {
+namespace {
+
+struct GenerateOptions {
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::string prompt;
+  std::string prompt_ids;
+  bool json = false;
+};
+
+// Collects one request's tokens; prints text as it comes unless silent.
+class Collector final : public StreamHandler {
+ public:
+  Collector(const Tokenizer& tokenizer, const Clock& clock, bool print)
+      : detokenizer_(tokenizer), clock_(clock), print_(print) {}
+
+  void on_tokens(const Tokens& tokens) override {
+    if (ids.empty()) first = clock_.now();
+    last = clock_.now();
+    for (const TokenId token : tokens.tokens) {
+      ids.push_back(token);
+      add(detokenizer_.push(token));
+    }
+  }
+  void on_finished(const RequestFinished& end) override {
+    add(detokenizer_.finish());
+    finished = end;
+  }
+  void on_refused(const RequestRefused& refused) override {
+    const bool invalid =
+        refused.kind == RefusalKind::invalid || refused.kind == RefusalKind::too_long;
+    error = Error{invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable, refused.at,
+                  refused.message};
+  }
+  void on_lost(RequestId) override {
+    error = Error{ErrorCode::unavailable, "engine", "the coordinator was lost"};
+  }
+  bool done() const { return finished.has_value() || error.has_value(); }
+
+  std::vector<TokenId> ids;
+  std::string text;
+  std::optional<RequestFinished> finished;
+  std::optional<Error> error;
+  Instant first{};
+  Instant last{};
+
+ private:
+  void add(const std::string& piece) {
+    text += piece;
+    if (print_) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    }
+  }
+  Detokenizer detokenizer_;
+  const Clock& clock_;
+  bool print_;
+};
+
+Result<std::vector<TokenId>> parse_ids(const std::string& text) {
+  std::vector<TokenId> ids;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at != end) {
+    TokenId id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || (next != end && *next != ',')) {
+      return Error{ErrorCode::invalid_argument, "--prompt-ids", "must be numbers with commas"};
+    }
+    ids.push_back(id);
+    at = next == end ? end : next + 1;
+  }
+  return ids;
+}
+
+Result<std::vector<TokenId>> prompt_tokens(const GenerateOptions& options,
+                                           const Tokenizer& tokenizer) {
+  if (options.prompt.empty() == options.prompt_ids.empty()) {
+    return Error{ErrorCode::invalid_argument, "--prompt", "give either --prompt or --prompt-ids"};
+  }
+  if (!options.prompt_ids.empty()) return parse_ids(options.prompt_ids);
+  return tokenizer.encode(options.prompt, {.parse_special = false, .add_bos = true});
+}
+
+const char* name_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::abort:
+      return "abort";
+    case FinishReason::error:
+      return "error";
+    case FinishReason::none:
+      break;
+  }
+  return "none";
+}
+
+Json draft_json(const DraftSummary& draft, const std::string& mode) {
+  Json by_position = Json::array(), walks = Json::array();
+  for (const std::uint32_t count : draft.accepted_by_position) by_position.push_back(count);
+  for (const std::uint16_t length : draft.walk_lengths) walks.push_back(length);
+  return {{"mode", mode},
+          {"budget", draft.node_budget},
+          {"rounds", draft.rounds},
+          {"accepted_per_round",
+           draft.rounds == 0 ? 0.0 : static_cast<double>(draft.round_tokens) / draft.rounds},
+          {"accepted_by_position", std::move(by_position)},
+          {"walk_lengths", std::move(walks)}};
+}
+
+Json answer_json(const Collector& got, std::size_t prompt_tokens, const std::string& mode,
+                 double load_s, Instant sent) {
+  const auto tokens = static_cast<double>(got.ids.size());
+  const double decode_s = seconds(got.last - got.first);
+  return {{"text", got.text},
+          {"token_ids", got.ids},
+          {"finish_reason", name_of(got.finished->reason)},
+          {"usage",
+           {{"prompt_tokens", prompt_tokens},
+            {"completion_tokens", got.ids.size()},
+            {"total_tokens", prompt_tokens + got.ids.size()}}},
+          {"draft", draft_json(got.finished->draft, mode)},
+          {"timing",
+           {{"load_s", load_s},
+            {"ttft_s", seconds(got.first - sent)},
+            // The first token is the prefill's.
+            {"decode_tok_s", decode_s > 0 ? (tokens - 1) / decode_s : 0.0}}}};
+}
+
+Result<int> run(GenerateOptions& options) {
+  COPSE_RETURN_IF_ERROR(complete(options.engine));
+  COPSE_TRY(const auto tokenizer, Tokenizer::load(options.engine.model));
+  COPSE_TRY(const std::vector<TokenId> ids, prompt_tokens(options, *tokenizer));
+  if (!decltype(Submit::prompt)::fits(ids.size())) {
+    return Error{ErrorCode::invalid_argument, "--prompt", "is too long"};
+  }
+  COPSE_TRY(const auto session, EngineSession::start(options.engine, !options.json));
+  COPSE_RETURN_IF_ERROR(session->wait_ready());
+
+  SteadyClock clock;
+  Submit submit = to_submit(options.sampling);
+  submit.prompt.assign(ids.begin(), ids.end());
+  const auto collector = std::make_shared<Collector>(*tokenizer, clock, !options.json);
+  const Instant sent = clock.now();
+  const Result<RequestId> request = session->client().submit(submit, collector);
+  if (!request.ok()) return request.error();
+  COPSE_RETURN_IF_ERROR(session->run_until([&] { return collector->done(); }));
+  if (collector->error.has_value()) return *collector->error;
+  if (collector->finished->reason == FinishReason::error) {
+    return Error{ErrorCode::internal, "engine", collector->finished->error};
+  }
+  const Json answer =
+      answer_json(*collector, ids.size(), options.engine.draft, session->load_s(), sent);
+  if (options.json) {
+    std::printf("%s\n", dump_json(answer).c_str());
+  } else {
+    std::printf("\n");
+    std::fprintf(stderr, "%zu tokens, %.1f tok/s, %.2f accepted per round\n", collector->ids.size(),
+                 answer["timing"]["decode_tok_s"].get<double>(),
+                 answer["draft"]["accepted_per_round"].get<double>());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run add_generate(CLI::App& app) {
+  auto options = std::make_shared<GenerateOptions>();
+  add_engine_options(app, options->engine);
+  add_sampling_options(app, options->sampling);
+  app.add_option("--prompt", options->prompt, "Text to continue");
+  app.add_option("--prompt-ids", options->prompt_ids, "Token ids to continue: 1,2,3");
+  app.add_flag("--json", options->json, "Print one JSON object");
+  return [options] { return run(*options); };
+}
+
+}  // namespace copse::cli
