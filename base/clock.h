@@ -1,5 +1,6 @@
 #pragma once
-// Time is passed in: actors read a Clock, never the system's. Monotonic; the wall clock is for logs.
+// Time is passed in: actors read a Clock, never the system's. Monotonic: the wall clock is for logs
+// alone.
 #include <chrono>
 #include <cstdint>
 

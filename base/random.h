@@ -10,7 +10,7 @@ namespace copse {
 std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
                                            std::array<std::uint32_t, 2> key);
 
-// Gumbel noise of one random word r: v = (r + 1/2) / 2^32, g = -log(-log1p(-v)), finite for every r.
+// Gumbel noise of one random word r: v = (r + 1/2) / 2^32, g = -log(-log1p(-v)), finite for each r.
 float gumbel_from_word(std::uint32_t word);
 
 // Gumbel noise for drawing `token` at absolute position `position` of a request: a pure function,

@@ -52,7 +52,7 @@ format() {
   python3 scripts/tidy.py --list .h .cpp .cu | xargs clang-format --dry-run -Werror
 }
 
-# The folders whose headers are light: about half a minute on two cores. All files take ten times it.
+# The folders whose headers are light: about half a minute on two cores, not ten times that.
 clang_tidy() {
   local pattern='^(base|scheduler|transport/collective|model/config)/'
   [ "$tidy_all" = no ] || pattern=.

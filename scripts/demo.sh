@@ -53,8 +53,10 @@ say "One streamed answer"
 python3 scripts/stream_client.py "$url"
 
 say "Where to send a request"
-request="curl -N $url/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\":\"sapling\",\
-\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"What does the function join in posixpath do?\"}]}'"
+question="What does the function join in posixpath do?"
+messages="[{\"role\":\"user\",\"content\":\"$question\"}]"
+body="{\"model\":\"sapling\",\"stream\":true,\"messages\":$messages}"
+request="curl -N $url/v1/chat/completions -H 'Content-Type: application/json' -d '$body'"
 if [ "$keep" = yes ]; then
   echo "serving at $url until Ctrl-C; for example:"
   echo "  $request"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kill -9 of a worker in the middle of a stream, over ranks and moments: the text does not change."""
+"""kill -9 of a worker inside a stream, over ranks and moments: the text does not change."""
 
 import os
 import signal

@@ -393,7 +393,8 @@ def train_drafter(corpus, out, seconds, batch=48, length=384, anchors=24, peak=2
                 )
             print(
                 f"step {step} {time.time() - t0:.0f} s loss {loss.item():.3f} "
-                f"chain {chain.item():.2f} | held out, own text: loss {hl.item():.3f} chain {hc.item():.2f}",
+                f"chain {chain.item():.2f} | held out, own text: "
+                f"loss {hl.item():.3f} chain {hc.item():.2f}",
                 flush=True,
             )
         step += 1
