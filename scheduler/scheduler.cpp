@@ -36,7 +36,7 @@ std::vector<Finished> Scheduler::start(std::uint32_t epoch, const WorkerReady& r
   ready_ = ready;
   const int slots = std::clamp(static_cast<int>(ready.slots), 1, options_.max_sequences);
   pages_ = KvPages(static_cast<int>(std::min<std::uint32_t>(ready.pages, limits::pages)), slots);
-  if (slots_.total() != slots) slots_ = SlotTable(slots);
+  if (slots_.total() != slots) slots_ = SlotPool(slots);
   slots_.forget_workers();
 
   std::vector<Finished> ended;

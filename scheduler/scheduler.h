@@ -15,7 +15,7 @@
 #include "scheduler/draft_policy.h"
 #include "scheduler/kv_pages.h"
 #include "scheduler/sequence.h"
-#include "scheduler/slot_table.h"
+#include "scheduler/slot_pool.h"
 #include "transport/messages/to_worker.h"
 
 namespace copse {
@@ -173,7 +173,7 @@ class Scheduler {
   bool started_ = false;  // once; bounds are known from then on
   bool active_ = false;   // workers are there to be planned for
   KvPages pages_;
-  SlotTable slots_;
+  SlotPool slots_;
   DraftPolicy policy_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::deque<SequenceId> waiting_;  // in order of arrival

@@ -10,9 +10,9 @@
 
 namespace copse {
 
-class SlotTable {
+class SlotPool {
  public:
-  explicit SlotTable(int slots) : slots_(static_cast<std::size_t>(slots)) {}
+  explicit SlotPool(int slots) : slots_(static_cast<std::size_t>(slots)) {}
 
   int total() const { return static_cast<int>(slots_.size()); }
   int in_use() const;

@@ -1,15 +1,15 @@
-#include "scheduler/slot_table.h"
+#include "scheduler/slot_pool.h"
 
 #include <algorithm>
 
 namespace copse {
 
-int SlotTable::in_use() const {
+int SlotPool::in_use() const {
   return static_cast<int>(std::count_if(
       slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.state != State::free; }));
 }
 
-std::optional<SlotId> SlotTable::open() {
+std::optional<SlotId> SlotPool::open() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     // An owed release leaves in the same plan, before the plan's opens: `owed` is asked first.
@@ -21,7 +21,7 @@ std::optional<SlotId> SlotTable::open() {
   return std::nullopt;
 }
 
-void SlotTable::release(SlotId id, StepId last_named) {
+void SlotPool::release(SlotId id, StepId last_named) {
   Slot& slot = slots_[id.index];
   CHECK(slot.state == State::open && slot.generation == id.generation);
   slot.state = State::closing;
@@ -29,18 +29,18 @@ void SlotTable::release(SlotId id, StepId last_named) {
   settle(slot);
 }
 
-void SlotTable::settle(Slot& slot) {
+void SlotPool::settle(Slot& slot) {
   if (slot.state != State::closing || slot.last_named > answered_) return;
   slot.state = State::free;
   slot.owed = true;
 }
 
-void SlotTable::answered(StepId step) {
+void SlotPool::answered(StepId step) {
   answered_ = std::max(answered_, step);
   for (Slot& slot : slots_) settle(slot);
 }
 
-std::vector<SlotId> SlotTable::owed_releases() {
+std::vector<SlotId> SlotPool::owed_releases() {
   std::vector<SlotId> owed;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i].owed) continue;
@@ -50,11 +50,11 @@ std::vector<SlotId> SlotTable::owed_releases() {
   return owed;
 }
 
-void SlotTable::keep_owed(const std::vector<SlotId>& slots) {
+void SlotPool::keep_owed(const std::vector<SlotId>& slots) {
   for (SlotId slot : slots) slots_[slot.index].owed = true;
 }
 
-void SlotTable::forget_workers() {
+void SlotPool::forget_workers() {
   for (Slot& slot : slots_) {
     slot.state = State::free;
     slot.owed = false;
