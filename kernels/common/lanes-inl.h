@@ -34,11 +34,11 @@ struct Lanes {
   Vector part[parts];
 };
 
-#define COPSE_LANES_EACH(expression)                         \
-  Lanes result;                                              \
-  _Pragma("GCC unroll 16") for (int i = 0; i < parts; ++i) { \
-    result.part[i] = (expression);                           \
-  }                                                          \
+#define COPSE_LANES_EACH(expression)                        \
+  Lanes result;                                             \
+  _Pragma("GCC unroll 2") for (int i = 0; i < parts; ++i) { \
+    result.part[i] = (expression);                          \
+  }                                                         \
   return result
 
 HWY_INLINE Vector fuse(Vector a, Vector b, Vector c) {
@@ -86,7 +86,7 @@ HWY_INLINE Lanes load_high_halves(const Bf16* pairs) {
   COPSE_LANES_EACH(high_half(load_words(pairs, i)));
 }
 HWY_INLINE void store(Lanes value, float* to) {
-  _Pragma("GCC unroll 16") for (int i = 0; i < parts; ++i) {
+  _Pragma("GCC unroll 2") for (int i = 0; i < parts; ++i) {
     hn::StoreU(value.part[i], FloatTag(), to + i * vector_lanes);
   }
 }

@@ -43,22 +43,22 @@ void linear_panels(ConstMatrix x, const PackedWeight& weight, int panel, Matrix 
   for (int row = 0; row < x.rows; row += tile) {
     switch (std::min(tile, x.rows - row)) {
       case 1:
-        linear_tile<1, kPanels, Weight>(x, row, weight, panel, y, leaves);
+        linear_tile<tile_of(1), kPanels, Weight>(x, row, weight, panel, y, leaves);
         break;
       case 2:
-        linear_tile<2, kPanels, Weight>(x, row, weight, panel, y, leaves);
+        linear_tile<tile_of(2), kPanels, Weight>(x, row, weight, panel, y, leaves);
         break;
       case 3:
-        linear_tile<3, kPanels, Weight>(x, row, weight, panel, y, leaves);
+        linear_tile<tile_of(3), kPanels, Weight>(x, row, weight, panel, y, leaves);
         break;
       case 4:
-        linear_tile<4, kPanels, Weight>(x, row, weight, panel, y, leaves);
+        linear_tile<tile_of(4), kPanels, Weight>(x, row, weight, panel, y, leaves);
         break;
       case 5:
-        linear_tile<5, kPanels, Weight>(x, row, weight, panel, y, leaves);
+        linear_tile<tile_of(5), kPanels, Weight>(x, row, weight, panel, y, leaves);
         break;
       default:
-        linear_tile<6, kPanels, Weight>(x, row, weight, panel, y, leaves);
+        linear_tile<tile_of(6), kPanels, Weight>(x, row, weight, panel, y, leaves);
         break;
     }
   }

@@ -18,11 +18,15 @@ namespace copse::kernels {
 namespace HWY_NAMESPACE {
 
 // Rows of one tile: 6 x 4 sums, 4 weights and a broadcast fill the 32 registers of AVX-512; AVX2
-// keeps 6 x 1 sums of two registers each.
-constexpr int tile_rows = 6;
+// keeps 6 x 1 sums of two registers each; plain code takes one row, to be small.
+constexpr int tile_rows = parts <= 2 ? 6 : 1;
 constexpr int tile_panels = parts == 1 ? 4 : 1;
 // With one row the loop waits for weights, not for arithmetic: more panels are more streams.
-constexpr int tile_panels_one_row = 2 * tile_panels;
+constexpr int tile_panels_one_row = parts <= 2 ? 2 * tile_panels : 1;
+// The tile for `rows` rows, which are at most tile_rows: larger ones are never chosen.
+constexpr int tile_of(int rows) {
+  return rows < tile_rows ? rows : tile_rows;
+}
 
 // The 16 weights of one panel at k.
 HWY_INLINE Lanes panel_weights(const float* panel, int k) {

@@ -57,22 +57,22 @@ void gate_up_rows(int rows, const float* const* x, const ExpertWeights& expert, 
                   float* const* to) {
   switch (rows) {
     case 1:
-      gate_up_tile<1, kPanels, Weight>(x, expert, panel, to);
+      gate_up_tile<tile_of(1), kPanels, Weight>(x, expert, panel, to);
       break;
     case 2:
-      gate_up_tile<2, kPanels, Weight>(x, expert, panel, to);
+      gate_up_tile<tile_of(2), kPanels, Weight>(x, expert, panel, to);
       break;
     case 3:
-      gate_up_tile<3, kPanels, Weight>(x, expert, panel, to);
+      gate_up_tile<tile_of(3), kPanels, Weight>(x, expert, panel, to);
       break;
     case 4:
-      gate_up_tile<4, kPanels, Weight>(x, expert, panel, to);
+      gate_up_tile<tile_of(4), kPanels, Weight>(x, expert, panel, to);
       break;
     case 5:
-      gate_up_tile<5, kPanels, Weight>(x, expert, panel, to);
+      gate_up_tile<tile_of(5), kPanels, Weight>(x, expert, panel, to);
       break;
     default:
-      gate_up_tile<6, kPanels, Weight>(x, expert, panel, to);
+      gate_up_tile<tile_of(6), kPanels, Weight>(x, expert, panel, to);
       break;
   }
 }
@@ -82,22 +82,22 @@ void down_rows(int rows, const float* const* x, const PackedWeight& down, int pa
                int last, const float* weights, float* const* sums, std::size_t stride) {
   switch (rows) {
     case 1:
-      down_tile<1, kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
+      down_tile<tile_of(1), kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
       break;
     case 2:
-      down_tile<2, kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
+      down_tile<tile_of(2), kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
       break;
     case 3:
-      down_tile<3, kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
+      down_tile<tile_of(3), kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
       break;
     case 4:
-      down_tile<4, kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
+      down_tile<tile_of(4), kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
       break;
     case 5:
-      down_tile<5, kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
+      down_tile<tile_of(5), kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
       break;
     default:
-      down_tile<6, kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
+      down_tile<tile_of(6), kPanels, Weight>(x, down, panel, first, last, weights, sums, stride);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "kernels/common/aligned.h"
 #include "kernels/common/bench.h"
 
 namespace copse::kernels {
@@ -19,13 +20,13 @@ void run(benchmark::State& state, int threads, int heads, bool tree) {
   const auto prefix = static_cast<int>(state.range(1));
   const int pages = (prefix + 63) / 64;
   const auto floats = [](int a, int b) {
-    return std::vector<float>(static_cast<std::size_t>(a) * static_cast<std::size_t>(b), 0.01f);
+    return AlignedFloats(static_cast<std::size_t>(a) * static_cast<std::size_t>(b), 0.01f);
   };
-  std::vector<std::vector<float>> caches;
+  std::vector<AlignedFloats> caches;
   for (int i = 0; i < layers; ++i) caches.push_back(floats(pages * 64, width));
-  const std::vector<float> scratch = floats(rows, width);
-  const std::vector<float> q = floats(rows * heads, width);
-  std::vector<float> out = floats(rows * heads, latent);
+  const AlignedFloats scratch = floats(rows, width);
+  const AlignedFloats q = floats(rows * heads, width);
+  AlignedFloats out = floats(rows * heads, latent);
   std::vector<PageId> table;
   for (int i = 0; i < pages; ++i) table.push_back(i);
   // A binary tree: row i's parent is (i - 1) / 2.
