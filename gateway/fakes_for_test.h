@@ -1,16 +1,16 @@
 #pragma once
 // The gateway's world in memory, for tests and fuzz targets: an engine that answers when told to, a
 // model whose tokens are bytes, and a client that records.
-#include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "gateway/engine.h"
 #include "gateway/exchange.h"
 #include "gateway/text_model.h"
+#include "transport/client/engine_client.h"
 
 namespace copse {
 
@@ -52,42 +52,24 @@ class ByteModel final : public TextModel {
   };
 };
 
-class FakeEngine final : public Engine {
+// The coordinator's end of the link: what the real client sends is decoded here, and what this says
+// goes through the client's own checks.
+class FakeEngine final : public Link {
  public:
-  struct Sent {
-    Submit submit;
-    std::shared_ptr<SequenceHandler> handler;  // null once ended
-    std::uint32_t given = 0;
-  };
-  struct Cancelled {
-    RequestId request;
-    std::uint32_t delivered;
-    FinishReason reason;
-  };
-
-  FakeEngine() {
-    welcome_.emplace();
-    welcome_->context_tokens = 4096;
-    welcome_->vocabulary = 300;
-    welcome_->end_tokens = {ByteModel::kEnd};
-    welcome_->draft_block = 16;
-    status_.emplace();
-    status_->state = GroupState::ready;
+  explicit FakeEngine(const Clock& clock) : client(*this, clock) {
+    GatewayWelcome welcome;
+    welcome.context_tokens = 4096;
+    welcome.vocabulary = 300;
+    welcome.end_tokens = {ByteModel::kEnd};
+    welcome.draft_block = 16;
+    client.on(kPeer, welcome);
+    set_state(GroupState::ready);
   }
-
-  Result<RequestId> submit(Submit submit, std::shared_ptr<SequenceHandler> handler) override {
-    if (!connected_) return Error{ErrorCode::unavailable, "", "no link"};
-    const RequestId id = ++last_;
-    submit.request = id;
-    sent[id] = {std::move(submit), std::move(handler), 0};
-    return id;
+  void set_state(GroupState state) {
+    EngineStatus status;
+    status.state = state;
+    client.on(kPeer, status);
   }
-  void cancel(RequestId request, std::uint32_t delivered, FinishReason reason) override {
-    cancelled.push_back({request, delivered, reason});
-  }
-  const std::optional<GatewayWelcome>& welcome() const override { return welcome_; }
-  const std::optional<EngineStatus>& status() const override { return status_; }
-  bool connected() const override { return connected_; }
 
   // One Tokens message; with `round`, as of a round with as many draft nodes as tokens.
   void give(RequestId id, const std::string& bytes, bool round = true) {
@@ -98,27 +80,25 @@ class FakeEngine final : public Engine {
   void give_ids(RequestId id, const std::vector<TokenId>& ids, bool round = true) {
     Tokens tokens;
     tokens.request = id;
-    tokens.index = sent.at(id).given;
+    tokens.index = given[id];
     tokens.tokens.assign(ids.begin(), ids.end());
     tokens.round = round;
     tokens.draft_nodes = static_cast<std::uint16_t>(ids.size());
-    sent.at(id).given += static_cast<std::uint32_t>(ids.size());
-    if (const auto handler = sent.at(id).handler) handler->on_tokens(tokens);
+    given[id] += static_cast<std::uint32_t>(ids.size());
+    client.on(kPeer, tokens);
   }
   void finish(RequestId id, FinishReason reason, const std::string& error = "") {
     RequestFinished finished;
     finished.request = id;
     finished.reason = reason;
-    finished.generated_tokens = sent.at(id).given;
+    finished.generated_tokens = given[id];
     finished.prefill_s = 0.25f;
     finished.decode_s = 0.5f;
     finished.error = error;
     finished.draft.rounds = 2;
     finished.draft.round_tokens = 6;
     finished.draft.accepted_by_position = {2, 1, 1};
-    if (const auto handler = std::exchange(sent.at(id).handler, nullptr)) {
-      handler->on_finished(finished);
-    }
+    client.on(kPeer, finished);
   }
   void refuse(RequestId id, RefusalKind kind, std::uint32_t retry_after_s = 0) {
     RequestRefused refused;
@@ -126,25 +106,41 @@ class FakeEngine final : public Engine {
     refused.kind = kind;
     refused.message = "internal detail /run/secret";
     refused.retry_after_s = retry_after_s;
-    if (const auto handler = std::exchange(sent.at(id).handler, nullptr)) {
-      handler->on_refused(refused);
-    }
+    client.on(kPeer, refused);
   }
-  void lose() {
-    connected_ = false;
-    for (auto& [id, one] : sent) {
-      if (const auto handler = std::exchange(one.handler, nullptr)) handler->on_lost(id);
+  void lose() { client.on_peer_lost(kPeer); }
+
+  void set_epoch(std::uint32_t) override {}
+  void close(const PeerId&) override {}
+  std::uint64_t stale_messages() const override { return 0; }
+
+  EngineClient client;
+  std::map<RequestId, Submit> sent;
+  std::map<RequestId, std::uint32_t> given;  // tokens
+  std::vector<Cancel> cancelled;
+  GatewayHeartbeat heartbeat;  // the last one
+  SendResult answer = SendResult::ok;
+
+ protected:
+  SendResult send_body(const PeerId&, Kind kind, std::vector<std::byte> body) override {
+    if (answer != SendResult::ok) return answer;
+    if (kind == Kind::submit) {
+      Submit submit = decode<Submit>(body).value();
+      sent[submit.request] = submit;
+      if (on_submit) on_submit(submit.request);
+    } else if (kind == Kind::cancel) {
+      cancelled.push_back(decode<Cancel>(body).value());
+    } else if (kind == Kind::gateway_heartbeat) {
+      heartbeat = decode<GatewayHeartbeat>(body).value();
     }
+    return SendResult::ok;
   }
 
-  std::map<RequestId, Sent> sent;
-  std::vector<Cancelled> cancelled;
-  std::optional<GatewayWelcome> welcome_;
-  std::optional<EngineStatus> status_;
-  bool connected_ = true;
+ public:
+  std::function<void(RequestId)> on_submit;  // may not answer from within
 
  private:
-  RequestId last_ = 0;
+  static constexpr PeerId kPeer{Role::coordinator, 0, 1};
 };
 
 // Records what one client gets.

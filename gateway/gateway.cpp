@@ -129,8 +129,8 @@ std::optional<ApiError> Gateway::refusal(const std::string& model) const {
 const char* Gateway::state() const {
   if (draining_) return "draining";
   const auto& status = world_.engine.status();
+  if (!world_.engine.connected()) return world_.engine.welcome() ? "failed" : "loading";
   if (!status) return "loading";
-  if (!world_.engine.connected()) return "failed";
   switch (status->state) {
     case GroupState::loading:
       return "loading";

@@ -8,20 +8,20 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "gateway/engine.h"
 #include "gateway/exchange.h"
 #include "gateway/generation.h"
 #include "gateway/http_message.h"
 #include "gateway/metrics.h"
 #include "gateway/routes.h"
 #include "gateway/text_model.h"
+#include "transport/client/engine_client.h"
 
 namespace copse {
 
 class Gateway {
  public:
   struct World {
-    Engine& engine;
+    EngineClient& engine;
     const TextModel& model;
     const Clock& clock;
     Random& random;

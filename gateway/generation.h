@@ -9,19 +9,19 @@
 
 #include "base/clock.h"
 #include "gateway/choice_text.h"
-#include "gateway/engine.h"
 #include "gateway/exchange.h"
 #include "gateway/metrics.h"
 #include "gateway/openai/api_error.h"
 #include "gateway/openai/response.h"
 #include "gateway/prepare.h"
+#include "transport/client/engine_client.h"
 
 namespace copse {
 
-class Generation final : public SequenceHandler, public std::enable_shared_from_this<Generation> {
+class Generation final : public StreamHandler, public std::enable_shared_from_this<Generation> {
  public:
   struct World {
-    Engine& engine;
+    EngineClient& engine;
     const TextModel& model;
     Metrics& metrics;
     const Clock& clock;
