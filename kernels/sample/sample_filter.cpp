@@ -39,8 +39,8 @@ SampleFilter::SampleFilter(int rows_max, int local_max, int vocabulary)
   const std::size_t tokens = rows * static_cast<std::size_t>(local_max);
   states_.reserve(rows);
   maxima_.resize(rows);
-  ordered_.resize(tokens);
-  masses_.resize(tokens);
+  ordered_ = std::make_unique_for_overwrite<std::uint32_t[]>(tokens);
+  masses_ = std::make_unique_for_overwrite<std::uint64_t[]>(tokens);
   bins_.resize(rows * bin_count);
   thresholds_.resize(rows);
 }
@@ -109,8 +109,8 @@ void SampleFilter::begin(const SampleLogits& logits, std::span<const SampleRow> 
       const float* values =
           logits.values.data() + static_cast<std::ptrdiff_t>(state.row) * logits.stride;
       if (!state.finite) continue;
-      place_row(values, local_, row.temperature, state.threshold.largest, ordered_.data() + offset,
-                masses_.data() + offset);
+      place_row(values, local_, row.temperature, state.threshold.largest, ordered_.get() + offset,
+                masses_.get() + offset);
       for (const TokenId token : row.masked) {
         if (token < begin_ || token >= begin_ + local_) continue;
         ordered_[offset + static_cast<std::size_t>(token - begin_)] = 0;

@@ -17,6 +17,7 @@
 // For every device: the passes are a fixed number of launches (pending() only saves passes where
 // the host may look), workspace rows_max * local_max * 12 bytes, histograms rows_max * 2 KiB.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -72,9 +73,11 @@ class SampleFilter {
   int begin_ = 0;
   std::vector<RowState> states_;  // filtered rows
   std::vector<float> maxima_;
-  std::vector<std::uint32_t> ordered_;  // [filtered rows][local_max]
-  std::vector<std::uint64_t> masses_;   // likewise; 0 for masked tokens, whose bits are 0 as well
-  std::vector<std::uint64_t> bins_;     // [filtered rows][256]
+  // Not cleared: pages that no filtered row needs are never touched.
+  std::unique_ptr<std::uint32_t[]> ordered_;  // [filtered rows][local_max]
+  std::unique_ptr<std::uint64_t[]>
+      masses_;                       // likewise; 0 for masked tokens, whose bits are 0 as well
+  std::vector<std::uint64_t> bins_;  // [filtered rows][256]
   std::vector<SampleThreshold> thresholds_;
 };
 

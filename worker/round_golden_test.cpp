@@ -1,0 +1,88 @@
+// The embedded pair against what the published reference code computed with it.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/json.h"
+#include "worker/round_for_test.h"
+
+namespace copse {
+namespace {
+
+using testing::Generated;
+using testing::local_engine;
+using testing::Request;
+
+const Json& golden() {
+  static const Json prompts = [] {
+    JsonBounds bounds;
+    bounds.bytes = 16u << 20;
+    Result<Json> json = read_json_file("models/golden/generation.json", bounds);
+    return json.ok() ? *json : Json::array();
+  }();
+  return prompts;
+}
+
+Request request_of(const Json& prompt, DraftMode mode, int budget) {
+  Request request;
+  request.prompt = prompt["prompt_ids"].get<std::vector<TokenId>>();
+  // The reference delivers 96 tokens and checks its length before the bonus token.
+  request.max_tokens = 96;
+  request.mode = mode;
+  request.budget = budget;
+  return request;
+}
+
+double mean(const std::vector<int>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+TEST(RoundGolden, GreedyTokensEqualTheReferenceInEveryMode) {
+  ASSERT_EQ(golden().size(), 9u);
+  for (const Json& prompt : golden()) {
+    const auto expected = prompt["output_ids"].get<std::vector<TokenId>>();
+    for (const auto& [mode, budget] : {std::pair{DraftMode::none, 0},
+                                       {DraftMode::chain, 15},
+                                       {DraftMode::tree, 16},
+                                       {DraftMode::tree, 64}}) {
+      const Generated out = local_engine().generate(request_of(prompt, mode, budget));
+      EXPECT_EQ(out.tokens, expected) << static_cast<int>(mode) << " " << budget;
+      EXPECT_EQ(out.finish, FinishReason::length);
+    }
+  }
+}
+
+// Rounds of this engine end with the 96th token; the reference may run one round more.
+void expect_walks(const char* name, DraftMode mode, int budget) {
+  std::vector<int> ours;
+  std::vector<int> theirs;
+  for (const Json& prompt : golden()) {
+    const Generated out = local_engine().generate(request_of(prompt, mode, budget));
+    auto expected = prompt[name]["acceptance_lengths"].get<std::vector<int>>();
+    EXPECT_LE(out.walks.size(), expected.size() + 1) << name;
+    if (expected.size() > out.walks.size()) expected.resize(out.walks.size());
+    std::size_t equal = 0;
+    while (equal < expected.size() && expected[equal] == out.walks[equal]) ++equal;
+    EXPECT_EQ(equal, expected.size()) << name << ": first difference at round " << equal;
+    ours.insert(ours.end(), out.walks.begin(), out.walks.end());
+    theirs.insert(theirs.end(), expected.begin(), expected.end());
+  }
+  EXPECT_NEAR(mean(ours) / mean(theirs), 1.0, 0.02) << name;
+  ::testing::Test::RecordProperty(std::string(name) + "_mean", std::to_string(mean(ours)));
+}
+
+TEST(RoundGolden, ChainWalksEqualTheReference) {
+  expect_walks("chain", DraftMode::chain, 15);
+}
+TEST(RoundGolden, Tree16WalksEqualTheReference) {
+  expect_walks("tree_16", DraftMode::tree, 16);
+}
+TEST(RoundGolden, Tree32WalksEqualTheReference) {
+  expect_walks("tree_32", DraftMode::tree, 32);
+}
+TEST(RoundGolden, Tree64WalksEqualTheReference) {
+  expect_walks("tree_64", DraftMode::tree, 64);
+}
+
+}  // namespace
+}  // namespace copse
