@@ -46,6 +46,8 @@ inline constexpr int messages_per_chat = 1024;
 inline constexpr std::size_t template_steps = 1u << 20;      // work of one template rendering
 inline constexpr std::size_t template_output_bytes = 8u << 20;
 inline constexpr int template_depth = 64;
+inline constexpr std::size_t template_bytes = 1u << 20;       // source of a chat template
+inline constexpr std::size_t template_spans = 1u << 18;       // changes of origin in one prompt
 
 // --- the wire -----------------------------------------------------------------------------------
 inline constexpr std::size_t frame_header_bytes = 40;
@@ -64,6 +66,12 @@ inline constexpr int safetensors_rank = 8;
 inline constexpr int weight_shards = 4096;
 inline constexpr std::size_t config_bytes = 4u << 20;
 inline constexpr std::size_t tokenizer_bytes = 64u << 20;
+inline constexpr int tokenizer_merges = 1 << 20;
+inline constexpr int added_tokens = 1 << 16;
+inline constexpr std::size_t added_token_bytes = 256;        // looked for at every byte of a text
+inline constexpr std::size_t tokenizer_pattern_bytes = 16u << 10;
+inline constexpr int tokenizer_splits = 16;                  // patterns of one pre-tokenizer
+inline constexpr std::uint32_t tokenizer_match_steps = 20'000'000;  // spaces of prompt_bytes fit
 
 // --- time, milliseconds -------------------------------------------------------------------------
 inline constexpr std::int64_t heartbeat_ms = 500;
