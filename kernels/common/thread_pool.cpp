@@ -1,6 +1,9 @@
 #include "kernels/common/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <ctime>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -33,6 +36,18 @@ ThreadPool::~ThreadPool() {
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+}
+
+std::int64_t ThreadPool::workers_cpu_ns() {
+  std::int64_t total = 0;
+  for (std::thread& worker : workers_) {
+    clockid_t clock{};
+    timespec time{};
+    if (pthread_getcpuclockid(worker.native_handle(), &clock) != 0) continue;
+    if (clock_gettime(clock, &time) != 0) continue;
+    total += static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  }
+  return total;
 }
 
 // A worker that wakes late finds the round closed and misses nothing: the caller takes what is

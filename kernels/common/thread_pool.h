@@ -18,6 +18,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
+  // CPU time of the threads that it started, nanoseconds.
+  std::int64_t workers_cpu_ns();
+
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(first, last) on ranges of at most `grain` indices that together cover [begin, end)

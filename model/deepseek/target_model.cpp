@@ -116,6 +116,7 @@ Result<std::unique_ptr<TargetModel>> TargetModel::load(const std::string& folder
   plan_target_weights(plan, config, specs, parts->shard, parts->weights);
   COPSE_RETURN_IF_ERROR(plan.run(progress));
   parts->weight_bytes = plan.memory_bytes();
+  parts->sharded_bytes = plan.sharded_bytes();
   return std::unique_ptr<TargetModel>(new TargetModel(std::move(parts)));
 }
 
@@ -133,6 +134,9 @@ int TargetModel::rows_max() const {
 }
 int TargetModel::feature_width() const {
   return static_cast<int>(parts_->options.feature_layers.size()) * parts_->config.hidden;
+}
+std::uint64_t TargetModel::sharded_bytes() const {
+  return parts_->sharded_bytes;
 }
 std::uint64_t TargetModel::weight_bytes() const {
   return parts_->weight_bytes;

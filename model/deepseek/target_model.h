@@ -47,8 +47,9 @@ class TargetModel {
   const VocabularyShard& vocabulary() const;  // padding logits are -infinity
   const TokenTables& tables() const;          // embedding and head, which the drafter shares
   int rows_max() const;
-  int feature_width() const;           // feature_layers * hidden
-  std::uint64_t weight_bytes() const;  // held by this rank
+  int feature_width() const;            // feature_layers * hidden
+  std::uint64_t weight_bytes() const;   // held by this rank
+  std::uint64_t sharded_bytes() const;  // of those, what is split over ranks
   std::uint64_t workspace_bytes() const;
 
  private:

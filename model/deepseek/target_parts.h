@@ -63,6 +63,7 @@ struct TargetModel::Parts {
   kernels::RouteSpec route;
   TargetWorkspace ws;
   std::uint64_t weight_bytes = 0;
+  std::uint64_t sharded_bytes = 0;
 };
 
 }  // namespace copse

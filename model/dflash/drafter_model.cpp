@@ -74,6 +74,7 @@ Result<std::unique_ptr<DrafterModel>> DrafterModel::load(const std::string& fold
   plan_drafter_weights(plan, config, specs, parts->shard, parts->weights);
   COPSE_RETURN_IF_ERROR(plan.run(progress));
   parts->weight_bytes = plan.memory_bytes();
+  parts->sharded_bytes = plan.sharded_bytes();
   return std::unique_ptr<DrafterModel>(new DrafterModel(std::move(parts)));
 }
 
@@ -82,6 +83,9 @@ const DrafterConfig& DrafterModel::config() const {
 }
 DraftCache::Shape DrafterModel::cache_shape(int pages) const {
   return {parts_->config.layers, parts_->shard.kv_heads.size(), parts_->config.head_dim, pages};
+}
+std::uint64_t DrafterModel::sharded_bytes() const {
+  return parts_->sharded_bytes;
 }
 std::uint64_t DrafterModel::weight_bytes() const {
   return parts_->weight_bytes;

@@ -40,6 +40,7 @@ class DrafterModel {
   const DrafterConfig& config() const;
   DraftCache::Shape cache_shape(int pages) const;  // with this rank's key/value heads
   std::uint64_t weight_bytes() const;
+  std::uint64_t sharded_bytes() const;  // of those, what is split over ranks
   std::uint64_t workspace_bytes() const;
 
  private:

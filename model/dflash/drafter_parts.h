@@ -59,6 +59,7 @@ struct DrafterModel::Parts {
   kernels::RopeTable rope;
   DrafterWorkspace ws;
   std::uint64_t weight_bytes = 0;
+  std::uint64_t sharded_bytes = 0;
 };
 
 }  // namespace copse

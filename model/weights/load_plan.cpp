@@ -80,6 +80,16 @@ std::uint64_t LoadPlan::file_bytes() const {
   return total;
 }
 
+std::uint64_t LoadPlan::sharded_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const PlannedSlice& slice : slices_) {
+    const bool whole =
+        slice.row_range.size() == slice.rows && slice.column_range.size() == slice.columns;
+    if (!whole) bytes += slice.memory_bytes;
+  }
+  return bytes;
+}
+
 std::uint64_t LoadPlan::memory_bytes() const {
   std::uint64_t total = 0;
   for (const PlannedSlice& slice : slices_) total += slice.memory_bytes;

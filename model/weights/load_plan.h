@@ -43,6 +43,7 @@ class LoadPlan {
   const std::vector<PlannedSlice>& slices() const { return slices_; }
   std::uint64_t file_bytes() const;
   std::uint64_t memory_bytes() const;
+  std::uint64_t sharded_bytes() const;  // of those, what this rank holds a part of
 
   // Reads everything, in the order of the calls above.
   Status run(const OnWeightsRead& progress);
