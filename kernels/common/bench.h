@@ -9,11 +9,12 @@ namespace copse::kernels::bench {
 
 // Float32 multiply-adds of one thread with all operands in registers, FLOP/s. Measured once.
 double peak_flops();
-// Reading a buffer that stays in the last-level cache, and one that does not, one thread, bytes/s.
+// Reading 8 MiB that stay in the last-level cache, and 256 MiB that do not; one thread, bytes/s.
 double cache_bandwidth();
 double memory_bandwidth();
 
-// threads: how many the ceiling is multiplied by.
+// The rates use the benchmark's clock: thread CPU time, or real time where it says UseRealTime
+// (with several threads). threads: how many the ceilings are multiplied by.
 void report(benchmark::State& state, std::uint64_t bytes, std::uint64_t flops, int threads);
 
 }  // namespace copse::kernels::bench

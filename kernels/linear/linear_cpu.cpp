@@ -20,8 +20,8 @@ void linear_tile(ConstMatrix x, int row, const PackedWeight& weight, int panel, 
   const float* rows[kRows];
   for (int r = 0; r < kRows; ++r) rows[r] = x.row(row + r);
   Lanes sums[kRows * kPanels];
-  tile_leaves<kRows, kPanels>(rows, PanelView<Weight>::at(weight, panel), weight.panel_elements(),
-                              weight.inputs(), leaves, sums);
+  tile_leaves<kRows, kPanels>(rows, panels_of<kPanels, Weight>(weight, panel), weight.inputs(),
+                              leaves, sums);
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) {
     _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
       const int column = (panel + p) * panel_outputs;
@@ -75,6 +75,9 @@ void linear_range(ConstMatrix x, const PackedWeight& weight, Matrix y, int leave
   }
   for (; panel + tile_panels <= last; panel += tile_panels) {
     linear_panels<tile_panels, Weight>(x, weight, panel, y, leaves);
+  }
+  if constexpr (tile_panels > 2) {
+    for (; panel + 2 <= last; panel += 2) linear_panels<2, Weight>(x, weight, panel, y, leaves);
   }
   for (; panel < last; ++panel) linear_panels<1, Weight>(x, weight, panel, y, leaves);
 }

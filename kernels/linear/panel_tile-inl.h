@@ -49,51 +49,50 @@ HWY_INLINE void tile_step(const float* const (&rows)[kRows], int k, const Lanes 
   }
 }
 
-// sums[r][p] += over k in [first, last) of x[r][k] * weight panel p at k, in the order of k.
-// `panel` is panel 0; panels are panel_stride elements apart.
+template <int kPanels, class Weight>
+struct Panels {
+  const Weight* at[kPanels];
+};
+
+// The weights of every panel at k, then one step.
 template <int kRows, int kPanels, class Weight>
-HWY_INLINE void tile_range(const float* const* x, const Weight* panel, std::size_t panel_stride,
-                           int first, int last, Lanes (&sums)[kRows * kPanels]) {
+HWY_INLINE void tile_at(const float* const (&rows)[kRows], const Panels<kPanels, Weight>& panels,
+                        int k, Lanes (&sums)[kRows * kPanels]) {
+  Lanes weights[kPanels];
+  _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
+    weights[p] = panel_weights(panels.at[p], k);
+  }
+  tile_step<kRows, kPanels>(rows, k, weights, sums);
+}
+
+// sums[r][p] += over k in [first, last) of x[r][k] * weight panel p at k, in the order of k. Two k
+// a round, as they share a word of bf16 weights.
+template <int kRows, int kPanels, class Weight>
+HWY_INLINE void tile_range(const float* const* x, const Panels<kPanels, Weight>& panels, int first,
+                           int last, Lanes (&sums)[kRows * kPanels]) {
   const float* rows[kRows];
   _Pragma("GCC unroll 8") for (int r = 0; r < kRows; ++r) rows[r] = x[r];
-  Lanes weights[kPanels];
+  const Panels<kPanels, Weight> local = panels;
   int k = first;
-  if (k < last && k % 2 != 0) {
-    for (int p = 0; p < kPanels; ++p) {
-      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k);
-    }
-    tile_step<kRows, kPanels>(rows, k++, weights, sums);
-  }
+  if (k < last && k % 2 != 0) tile_at<kRows, kPanels>(rows, local, k++, sums);
   for (; k + 2 <= last; k += 2) {
-    _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
-      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k);
-    }
-    tile_step<kRows, kPanels>(rows, k, weights, sums);
-    _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
-      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k + 1);
-    }
-    tile_step<kRows, kPanels>(rows, k + 1, weights, sums);
+    tile_at<kRows, kPanels>(rows, local, k, sums);
+    tile_at<kRows, kPanels>(rows, local, k + 1, sums);
   }
-  if (k < last) {
-    for (int p = 0; p < kPanels; ++p) {
-      weights[p] = panel_weights(panel + static_cast<std::size_t>(p) * panel_stride, k);
-    }
-    tile_step<kRows, kPanels>(rows, k, weights, sums);
-  }
+  if (k < last) tile_at<kRows, kPanels>(rows, local, k, sums);
 }
 
 // The dot products of kRows rows with kPanels panels over k in [0, inputs), summed leaf by leaf and
 // joined as the binary tree. Result r, p in sums[r * kPanels + p].
 template <int kRows, int kPanels, class Weight>
-HWY_INLINE void tile_leaves(const float* const* x, const Weight* panel, std::size_t panel_stride,
+HWY_INLINE void tile_leaves(const float* const* x, const Panels<kPanels, Weight>& panels,
                             int inputs, int leaves, Lanes (&sums)[kRows * kPanels]) {
   constexpr int count = kRows * kPanels;
   float pending[3][count * 16];  // finished left subtrees, one per level
   const int leaf_inputs = inputs / leaves;
   for (int leaf = 0;; ++leaf) {
     _Pragma("GCC unroll 48") for (int i = 0; i < count; ++i) sums[i] = zero();
-    tile_range<kRows, kPanels>(x, panel, panel_stride, leaf * leaf_inputs, (leaf + 1) * leaf_inputs,
-                               sums);
+    tile_range<kRows, kPanels>(x, panels, leaf * leaf_inputs, (leaf + 1) * leaf_inputs, sums);
     int level = 0;
     for (int done = leaf; done & 1; done >>= 1, ++level) {
       _Pragma("GCC unroll 48") for (int i = 0; i < count; ++i) {
@@ -107,18 +106,18 @@ HWY_INLINE void tile_leaves(const float* const* x, const Weight* panel, std::siz
   }
 }
 
-template <class Weight>
-struct PanelView;
-template <>
-struct PanelView<Bf16> {
-  static const Bf16* at(const PackedWeight& weight, int panel) { return weight.bf16_panel(panel); }
-};
-template <>
-struct PanelView<float> {
-  static const float* at(const PackedWeight& weight, int panel) {
-    return weight.float_panel(panel);
-  }
-};
+inline const Bf16* panel_of(const PackedWeight& weight, int panel, Bf16) {
+  return weight.bf16_panel(panel);
+}
+inline const float* panel_of(const PackedWeight& weight, int panel, float) {
+  return weight.float_panel(panel);
+}
+template <int kPanels, class Weight>
+HWY_INLINE Panels<kPanels, Weight> panels_of(const PackedWeight& weight, int first) {
+  Panels<kPanels, Weight> result;
+  for (int p = 0; p < kPanels; ++p) result.at[p] = panel_of(weight, first + p, Weight());
+  return result;
+}
 
 // Rows per tile so that `rows` split evenly: 8 rows are 4 + 4, not 6 + 2.
 HWY_INLINE int even_tile(int rows) {
