@@ -1,7 +1,6 @@
 // The embedded pair against what the published reference code computed with it (models/golden), and
 // against itself: the number of ranks must not change a bit (docs/decisions/0002).
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -165,25 +164,6 @@ TEST_P(EmbeddedPair, GeneratesTheReferencesTokens) {
 
 INSTANTIATE_TEST_SUITE_P(Tp, EmbeddedPair, testing::Values(1, 2, 4, 8),
                          testing::PrintToStringParamName());
-
-// Memory that forked ranks can hand a result back in.
-class SharedFloats {
- public:
-  explicit SharedFloats(std::size_t count)
-      : count_(count),
-        data_(static_cast<float*>(::mmap(nullptr, count * sizeof(float), PROT_READ | PROT_WRITE,
-                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-    CHECK(data_ != MAP_FAILED);
-  }
-  ~SharedFloats() { ::munmap(data_, count_ * sizeof(float)); }
-  SharedFloats(const SharedFloats&) = delete;
-  SharedFloats& operator=(const SharedFloats&) = delete;
-  std::span<float> values() { return {data_, count_}; }
-
- private:
-  std::size_t count_;
-  float* data_;
-};
 
 // Logits of a text and of a tree, as rank 0 of `world_size` ranks has them.
 bool score_at(int world_size, const ScoreInput& input, std::span<float> into) {

@@ -1,5 +1,7 @@
 #include "tests/oracle/oracle.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -106,6 +108,17 @@ Result<std::vector<TokenId>> greedy(Scorer& scorer, std::span<const TokenId> pro
     next = std::span(tokens).last(1);
   }
   return tokens;
+}
+
+SharedFloats::SharedFloats(std::size_t count)
+    : count_(count),
+      data_(static_cast<float*>(::mmap(nullptr, count * sizeof(float), PROT_READ | PROT_WRITE,
+                                       MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+  CHECK(data_ != MAP_FAILED);
+}
+
+SharedFloats::~SharedFloats() {
+  ::munmap(data_, count_ * sizeof(float));
 }
 
 }  // namespace copse::oracle

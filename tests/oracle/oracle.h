@@ -38,4 +38,18 @@ TokenId argmax(std::span<const float> logits);
 // `count` greedy tokens after `prompt`: prefill in chunks, then one token a step, each committed.
 Result<std::vector<TokenId>> greedy(Scorer& scorer, std::span<const TokenId> prompt, int count);
 
+// Memory that forked ranks can hand a result back in.
+class SharedFloats {
+ public:
+  explicit SharedFloats(std::size_t count);
+  ~SharedFloats();
+  SharedFloats(const SharedFloats&) = delete;
+  SharedFloats& operator=(const SharedFloats&) = delete;
+  std::span<float> values() { return {data_, count_}; }
+
+ private:
+  std::size_t count_;
+  float* data_;
+};
+
 }  // namespace copse::oracle
