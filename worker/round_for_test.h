@@ -35,12 +35,12 @@ struct Request {
   int chunk = 256;
 };
 
-class Engine {
+class TestEngine {
  public:
   static constexpr int slots = 8;
   static constexpr int page_count = 160;
 
-  explicit Engine(Collective& group, bool with_drafter = true) : group_(group), threads_(1) {
+  explicit TestEngine(Collective& group, bool with_drafter = true) : group_(group), threads_(1) {
     const auto target_config = read_model_config("models/sapling");
     const auto drafter_config = read_drafter_config("models/sapling-dflash");
     EXPECT_TRUE(target_config.ok() && drafter_config.ok());
@@ -84,8 +84,9 @@ class Engine {
     std::vector<PageId> owned;
   };
 
-  Running begin(const Request& request, int slot) {
-    Running running{slot, ++generation_, request, {}, 0, {}};
+  Running begin(const Request& request, int slot, std::uint32_t generation = 0) {
+    if (generation == 0) generation = ++generation_;
+    Running running{slot, generation, request, {}, 0, {}};
     StepPlan plan;
     SlotOpen open;
     open.slot = static_cast<std::uint16_t>(slot);
@@ -145,7 +146,10 @@ class Engine {
     StepPlan plan;
     plan.released.push_back({static_cast<std::uint16_t>(running.slot), running.generation});
     run(plan);
-    for (const PageId page : running.owned) free_pages_.push_back(page);
+    // In the order they were taken from, so that equal requests get equal pages.
+    for (auto page = running.owned.rbegin(); page != running.owned.rend(); ++page) {
+      free_pages_.push_back(*page);
+    }
   }
 
   Generated generate(const Request& request, int slot = 0) {
@@ -193,9 +197,9 @@ class Engine {
 };
 
 // Loaded once a test program: a group of one.
-inline Engine& local_engine() {
+inline TestEngine& local_engine() {
   static const std::unique_ptr<Collective> group = make_local_collective();
-  static Engine engine(*group);
+  static TestEngine engine(*group);
   return engine;
 }
 

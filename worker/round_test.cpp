@@ -7,10 +7,10 @@
 namespace copse {
 namespace {
 
-using testing::Engine;
 using testing::Generated;
 using testing::local_engine;
 using testing::Request;
+using testing::TestEngine;
 
 const std::vector<TokenId> kPrompt = {0, 659, 1003, 206, 659, 3376, 339, 834, 356, 1932, 598, 864};
 
@@ -80,7 +80,7 @@ TEST(Round, ABatchOfMixedModesGivesWhatEachGivesAlone) {
   }
   std::vector<Generated> alone;
   for (const Request& each : requests) alone.push_back(local_engine().generate(each, 3));
-  std::vector<Engine::Running> running;
+  std::vector<TestEngine::Running> running;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     running.push_back(local_engine().begin(requests[i], static_cast<int>(i)));
   }
@@ -162,7 +162,7 @@ TEST(Round, AShorterRequestInAUsedSlotRunsAsIfFirst) {
 TEST(Round, ModesMayChangeFromRoundToRound) {
   const Generated plain = local_engine().generate(request(DraftMode::none, 0, 0.8f, 120));
   // Long stretches without a draft fill the room for waiting features more than once.
-  std::vector<Engine::Running> one = {
+  std::vector<TestEngine::Running> one = {
       local_engine().begin(request(DraftMode::none, 0, 0.8f, 120), 0)};
   for (int round = 0; one[0].out.finish == FinishReason::none; ++round) {
     const bool drafts = round % 50 >= 45;
@@ -176,7 +176,7 @@ TEST(Round, ModesMayChangeFromRoundToRound) {
 
 TEST(Round, AnEntryOfASequenceThatIsDoneDoesNothing) {
   Request each = request(DraftMode::tree, 16, 0, 3);
-  std::vector<Engine::Running> one = {local_engine().begin(each, 2)};
+  std::vector<TestEngine::Running> one = {local_engine().begin(each, 2)};
   while (one[0].out.finish == FinishReason::none) local_engine().step(one);
   StepPlan plan;
   plan.decode.push_back(local_engine().entry_for(one[0]));
@@ -189,8 +189,8 @@ TEST(Round, AnEntryOfASequenceThatIsDoneDoesNothing) {
 }
 
 TEST(Round, PlansThatDoNotFitTheHeldStateAreErrors) {
-  Engine& engine = local_engine();
-  std::vector<Engine::Running> one = {engine.begin(request(DraftMode::none, 0), 1)};
+  TestEngine& engine = local_engine();
+  std::vector<TestEngine::Running> one = {engine.begin(request(DraftMode::none, 0), 1)};
   const auto refused = [&](const StepPlan& plan) { return !engine.round().run(plan).ok(); };
   const auto with = [&](auto change) {
     StepPlan plan;
@@ -227,19 +227,30 @@ TEST(Round, PlansThatDoNotFitTheHeldStateAreErrors) {
   engine.end(one[0]);
 }
 
-TEST(Round, DigestsChainAndNameEveryDifference) {
+TEST(Round, DigestsAreEqualForEqualHistoriesAlone) {
   const auto digest_after = [](const Request& each, int rounds) {
-    std::vector<Engine::Running> one = {local_engine().begin(each, 4)};
-    one[0].generation = one[0].generation;
+    std::vector<TestEngine::Running> one = {local_engine().begin(each, 4, 1'000'000)};
     for (int i = 0; i < rounds; ++i) local_engine().step(one);
     const Digest digest = local_engine().table()[4].digest;
     local_engine().end(one[0]);
     return digest;
   };
-  // Generations differ, so equal requests differ too: a digest speaks of one use of a slot.
-  const Digest first = digest_after(request(DraftMode::tree, 16), 2);
-  EXPECT_NE(first, digest_after(request(DraftMode::tree, 16), 2));
-  EXPECT_NE(first, 0u);
+  const Request base = request(DraftMode::tree, 16, 0.8f);
+  const Digest expected = digest_after(base, 3);
+  EXPECT_EQ(digest_after(base, 3), expected);
+  EXPECT_NE(digest_after(base, 2), expected);
+  Request other = base;
+  other.sampling.seed = 8;
+  EXPECT_NE(digest_after(other, 3), expected);
+  other = base;
+  other.budget = 15;
+  EXPECT_NE(digest_after(other, 3), expected);
+  other = base;
+  other.prompt[0] = 1;
+  EXPECT_NE(digest_after(other, 3), expected);
+  other = base;
+  other.mode = DraftMode::none;
+  EXPECT_NE(digest_after(other, 3), expected);
 }
 
 }  // namespace

@@ -1,0 +1,161 @@
+// The executor with the embedded pair and a group of one: what a worker does between `start` and
+// its last answer, without sockets.
+#include "worker/step_executor_cpu.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace copse {
+namespace {
+
+// Stands for the actor's thread: tasks run where the test waits.
+class Mailbox {
+ public:
+  CpuStepExecutor::Post post() {
+    return [this](std::function<void()> task) {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+      wake_.notify_one();
+    };
+  }
+  template <class Done>
+  bool run_until(const Done& done) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(50);
+    while (!done()) {
+      std::unique_lock lock(mutex_);
+      if (!wake_.wait_until(lock, deadline, [this] { return !tasks_.empty(); })) return false;
+      const auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+    }
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> tasks_;
+};
+
+struct Recorder final : StepSink {
+  void on_load_progress(const LoadProgress& progress) override { stages.push_back(progress.stage); }
+  void on_ready(const WorkerReady& message) override { ready = message; }
+  void on_step_done(const StepResult& result) override { results.push_back(result); }
+  void on_failed(const Error& error, bool is_permanent) override {
+    failure = error;
+    permanent = is_permanent;
+  }
+  std::vector<std::string> stages;
+  std::optional<WorkerReady> ready;
+  std::vector<StepResult> results;
+  std::optional<Error> failure;
+  bool permanent = false;
+};
+
+CpuExecutorOptions options() {
+  CpuExecutorOptions values;
+  values.engine.model = "models/sapling";
+  values.engine.drafter = "models/sapling-dflash";
+  values.engine.pages = 32;
+  values.engine.slots = 2;
+  return values;
+}
+
+StepPlan opening() {
+  StepPlan plan;
+  plan.step = 10;
+  SlotOpen open;
+  open.generation = 5;
+  open.remaining_tokens = 20;
+  plan.opened.push_back(open);
+  PrefillChunk chunk;
+  chunk.generation = 5;
+  chunk.last = true;
+  chunk.tokens = {0, 659, 1003};
+  chunk.new_pages = {3};
+  plan.prefill.push_back(chunk);
+  return plan;
+}
+
+TEST(CpuStepExecutor, LoadsMeasuresAndAnswersPlansInOrder) {
+  SteadyClock clock;
+  Mailbox mailbox;
+  Recorder sink;
+  CpuStepExecutor executor(options(), clock, mailbox.post());
+  executor.start(4, sink);
+  ASSERT_TRUE(mailbox.run_until([&] { return sink.ready || sink.failure; }));
+  ASSERT_TRUE(sink.ready.has_value()) << describe(*sink.failure);
+  EXPECT_EQ(sink.ready->epoch, 4u);
+  EXPECT_EQ(sink.ready->pages, 32u);
+  EXPECT_EQ(sink.ready->context_tokens, 32u * limits::page_tokens);
+  EXPECT_EQ(sink.ready->vocabulary, 4096u);
+  EXPECT_EQ(sink.ready->draft_block, 16u);
+  EXPECT_EQ(sink.ready->end_tokens, (EndTokens{1, 7}));
+  ASSERT_EQ(sink.ready->costs.size(), 8u);
+  EXPECT_EQ(sink.ready->costs[0].nodes, 0);
+  EXPECT_EQ(sink.ready->costs[7].nodes, 64);
+  EXPECT_GT(sink.ready->costs[7].step_us, sink.ready->costs[0].step_us);
+  EXPECT_GT(sink.ready->weight_bytes, 20u << 20);
+
+  executor.submit(opening());
+  StepPlan round;
+  round.step = 11;
+  DecodeEntry entry;
+  entry.generation = 5;
+  entry.mode = DraftMode::tree;
+  entry.node_budget = 8;
+  round.decode.push_back(entry);
+  executor.submit(round);
+  ASSERT_TRUE(mailbox.run_until([&] { return sink.results.size() == 2 || sink.failure; }));
+  EXPECT_EQ(sink.results[0].step, 10u);
+  EXPECT_EQ(sink.results[1].step, 11u);
+  EXPECT_EQ(sink.results[0].slots[0].tokens.size(), 1u);
+  EXPECT_EQ(sink.results[0].slots[0].length, 3u);
+  EXPECT_EQ(sink.results[1].slots[0].draft_nodes, 8u);
+  EXPECT_GE(sink.results[1].slots[0].walk_length, 1u);
+  EXPECT_EQ(sink.results[1].slots[0].length, 3u + sink.results[1].slots[0].walk_length);
+  EXPECT_GT(sink.results[1].timing.verify_us, 0u);
+  EXPECT_GT(sink.results[1].timing.compute_cpu_us, 0u);
+}
+
+TEST(CpuStepExecutor, APlanThatDoesNotFitIsAFailure) {
+  SteadyClock clock;
+  Mailbox mailbox;
+  Recorder sink;
+  CpuStepExecutor executor(options(), clock, mailbox.post());
+  executor.start(1, sink);
+  StepPlan plan = opening();
+  plan.prefill[0].slot = 1;  // not open
+  executor.submit(plan);
+  ASSERT_TRUE(mailbox.run_until([&] { return sink.failure.has_value(); }));
+  EXPECT_FALSE(sink.permanent);
+}
+
+TEST(CpuStepExecutor, AModelThatIsNotThereIsPermanent) {
+  SteadyClock clock;
+  Mailbox mailbox;
+  Recorder sink;
+  CpuExecutorOptions missing = options();
+  missing.engine.model = "models/none";
+  CpuStepExecutor executor(missing, clock, mailbox.post());
+  executor.start(1, sink);
+  ASSERT_TRUE(mailbox.run_until([&] { return sink.failure.has_value(); }));
+  EXPECT_TRUE(sink.permanent);
+}
+
+TEST(CpuStepExecutor, EndsWhileItLoads) {
+  SteadyClock clock;
+  Mailbox mailbox;
+  Recorder sink;
+  {
+    CpuStepExecutor executor(options(), clock, mailbox.post());
+    executor.start(1, sink);
+    executor.abort();
+  }
+  EXPECT_TRUE(sink.results.empty());
+}
+
+}  // namespace
+}  // namespace copse
