@@ -3,6 +3,7 @@
 
 usage: stream_client.py URL [PROMPT]
 """
+
 import json
 import sys
 import time

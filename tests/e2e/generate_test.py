@@ -13,7 +13,8 @@ class Generate(unittest.TestCase):
     def test_prints_one_json_object_with_the_documented_fields(self):
         answer = generate("--tp", 8, "--draft", "tree", "--budget", 32, "--temperature", 0, *PROMPT)
         self.assertEqual(
-            set(answer), {"text", "token_ids", "finish_reason", "usage", "draft", "timing"}
+            set(answer),
+            {"text", "token_ids", "finish_reason", "usage", "draft", "timing", "steps"},
         )
         draft, usage = answer["draft"], answer["usage"]
         self.assertEqual((draft["mode"], draft["budget"]), ("tree", 32))

@@ -27,7 +27,7 @@ struct GenerateOptions {
 class Collector final : public StreamHandler {
  public:
   Collector(const Tokenizer& tokenizer, const Clock& clock, bool print)
-      : detokenizer_(tokenizer), clock_(clock), print_(print) {}
+      : detokenizer_(tokenizer, /*skip_special=*/true), clock_(clock), print_(print) {}
 
   void on_tokens(const Tokens& tokens) override {
     if (ids.empty()) first = clock_.now();
@@ -126,8 +126,21 @@ Json draft_json(const DraftSummary& draft, const std::string& mode) {
           {"walk_lengths", std::move(walks)}};
 }
 
+// Where the time of the decode steps went: parts of rank 0's wall time, and what all ranks
+// computed. Everything the engine did for this command, since it did nothing else.
+Json steps_json(const EngineStatus& status, std::uint32_t decode_steps) {
+  std::uint64_t compute = 0;
+  for (const RankStatus& rank : status.ranks) compute += rank.total_timing.compute_cpu_us;
+  const TimingTotals& t = status.ranks[0].total_timing;
+  return {{"decode_steps", decode_steps},     {"draft_us", t.draft_us},
+          {"build_us", t.build_us},           {"verify_us", t.verify_us},
+          {"accept_us", t.accept_us},         {"prefill_us", t.prefill_us},
+          {"collective_us", t.collective_us}, {"total_us", t.total_us},
+          {"ranks_compute_cpu_us", compute},  {"control_us", status.control_us}};
+}
+
 Json answer_json(const Collector& got, std::size_t prompt_tokens, const std::string& mode,
-                 double load_s, Instant sent) {
+                 double load_s, Instant sent, Json steps) {
   const auto tokens = static_cast<double>(got.ids.size());
   const double decode_s = seconds(got.last - got.first);
   return {{"text", got.text},
@@ -141,8 +154,10 @@ Json answer_json(const Collector& got, std::size_t prompt_tokens, const std::str
           {"timing",
            {{"load_s", load_s},
             {"ttft_s", seconds(got.first - sent)},
+            {"decode_s", decode_s},
             // The first token is the prefill's.
-            {"decode_tok_s", decode_s > 0 ? (tokens - 1) / decode_s : 0.0}}}};
+            {"decode_tok_s", decode_s > 0 ? (tokens - 1) / decode_s : 0.0}}},
+          {"steps", std::move(steps)}};
 }
 
 Result<int> run(GenerateOptions& options) {
@@ -167,8 +182,15 @@ Result<int> run(GenerateOptions& options) {
   if (collector->finished->reason == FinishReason::error) {
     return Error{ErrorCode::internal, "engine", collector->finished->error};
   }
-  const Json answer =
-      answer_json(*collector, ids.size(), options.engine.draft, session->load_s(), sent);
+  // The last step's status comes with the next heartbeat.
+  const std::uint32_t rounds = collector->finished->draft.rounds;
+  COPSE_RETURN_IF_ERROR(session->run_until([&] {
+    const auto& status = session->client().status();
+    return status.has_value() && !status->ranks.empty() && status->running == 0 &&
+           status->ranks[0].total_timing.steps >= rounds;
+  }));
+  const Json answer = answer_json(*collector, ids.size(), options.engine.draft, session->load_s(),
+                                  sent, steps_json(*session->client().status(), rounds));
   if (options.json) {
     std::printf("%s\n", dump_json(answer).c_str());
   } else {
