@@ -43,46 +43,32 @@ void describe_sequences(const ForwardBatch& batch,
 
 }  // namespace
 
-void TargetModel::Parts::attention(int layer, const ForwardBatch& batch, LatentCache& cache) {
-  const AttentionWeights& w = weights.layers[static_cast<std::size_t>(layer)].attention;
-  const int rows = static_cast<int>(batch.token_ids.size());
+void TargetModel::Parts::latent_rows(const AttentionWeights& w, int rows) {
+  const int latent = config.kv_lora_rank;
+  const int width = config.latent_width();
+  const ConstMatrix x = matrix(ws.normed.data(), rows, config.hidden);
+  const Matrix kv_latent = {ws.latent.data(), rows, latent, width};
+  kernels::linear(x, w.kv_a, matrix(ws.latent.data(), rows, width), threads);  // [R, L + rope]
+  kernels::rms_norm(kv_latent, w.kv_a_norm, lora_eps(), kv_latent, threads);   // [R, L]
+  rotate({ws.latent.data() + latent, rows, 1, width, config.rope_dim});        // [R, rope]
+}
+
+void TargetModel::Parts::absorbed_queries(const AttentionWeights& w, int rows) {
   const int heads = shard.heads.part.size();
   const int nope = config.nope_dim;
   const int rope_dim = config.rope_dim;
   const int latent = config.kv_lora_rank;
-  const int value = config.value_dim;
   const int width = config.latent_width();
-  const auto eps = static_cast<float>(config.lora_rms_eps);
-  const auto pairs =
-      config.rope.interleaved ? kernels::RopePairs::interleaved : kernels::RopePairs::halves;
-  const std::span<const float> angles = std::span(ws.angles).first(
-      static_cast<std::size_t>(rows) * static_cast<std::size_t>(rope_dim));
-  const ConstMatrix x = matrix(ws.normed.data(), rows, config.hidden);
-  const Matrix part = matrix(ws.part.data(), rows, config.hidden);
-
-  // The latent row of each token: normed latent, rotated key.
-  const Matrix kv = matrix(ws.latent.data(), rows, width);
-  const Matrix kv_latent = {ws.latent.data(), rows, latent, width};
-  kernels::linear(x, w.kv_a, kv, threads);                             // [R, L + rope]
-  kernels::rms_norm(kv_latent, w.kv_a_norm, eps, kv_latent, threads);  // [R, L]
-  kernels::rope({ws.latent.data() + latent, rows, 1, width, rope_dim}, angles, rope_dim, pairs,
-                threads);  // [R, rope]
-  copy_into_scratch(batch, ws.latent, width, layer, cache);
-  if (heads == 0) {  // more ranks than heads: nothing to add
-    std::fill_n(part.data, static_cast<std::size_t>(rows) * static_cast<std::size_t>(part.columns),
-                0.0f);
-    return;
-  }
-  ConstMatrix q_input = x;
+  ConstMatrix input = matrix(ws.normed.data(), rows, config.hidden);
   if (config.q_lora_rank > 0) {
     const Matrix q_lora = matrix(ws.q_lora.data(), rows, config.q_lora_rank);
-    kernels::linear(x, w.q_a, q_lora, threads);  // [R, q_lora_rank]
-    kernels::rms_norm(q_lora, w.q_a_norm, eps, q_lora, threads);
-    q_input = q_lora;
+    kernels::linear(input, w.q_a, q_lora, threads);  // [R, q_lora_rank]
+    kernels::rms_norm(q_lora, w.q_a_norm, lora_eps(), q_lora, threads);
+    input = q_lora;
   }
-  kernels::linear(q_input, w.q, matrix(ws.q.data(), rows, heads * (nope + rope_dim)),
-                  threads);          // [R, h, nope + rope]
-  for (int h = 0; h < heads; ++h) {  // [R, h, L + rope]
+  const Matrix q = matrix(ws.q.data(), rows, heads * (nope + rope_dim));
+  kernels::linear(input, w.q, q, threads);  // [R, h, nope + rope]
+  for (int h = 0; h < heads; ++h) {         // [R, h, L + rope]
     kernels::linear(head_part(ws.q, rows, heads, nope + rope_dim, h, 0, nope),
                     w.absorb_key[static_cast<std::size_t>(h)],
                     head_part(ws.q_absorbed, rows, heads, width, h, 0, latent), threads);
@@ -90,14 +76,31 @@ void TargetModel::Parts::attention(int layer, const ForwardBatch& batch, LatentC
     const Matrix to = head_part(ws.q_absorbed, rows, heads, width, h, latent, rope_dim);
     for (int r = 0; r < rows; ++r) std::copy_n(from.row(r), rope_dim, to.row(r));
   }
-  kernels::rope({ws.q_absorbed.data() + latent, rows, heads,
-                 static_cast<std::ptrdiff_t>(heads) * width, width},
-                angles, rope_dim, pairs, threads);  // [R, h, rope]
+  rotate({ws.q_absorbed.data() + latent, rows, heads, static_cast<std::ptrdiff_t>(heads) * width,
+          width});  // [R, h, rope]
+}
+
+void TargetModel::Parts::attention(int layer, const ForwardBatch& batch, LatentCache& cache) {
+  const AttentionWeights& w = weights.layers[static_cast<std::size_t>(layer)].attention;
+  const int rows = static_cast<int>(batch.token_ids.size());
+  const int heads = shard.heads.part.size();
+  const int latent = config.kv_lora_rank;
+  const int value = config.value_dim;
+  const Matrix part = matrix(ws.part.data(), rows, config.hidden);
+
+  latent_rows(w, rows);  // [R, L + rope]
+  copy_into_scratch(batch, ws.latent, config.latent_width(), layer, cache);
+  if (heads == 0) {  // more ranks than heads: nothing to add
+    std::fill_n(part.data, static_cast<std::size_t>(rows) * static_cast<std::size_t>(part.columns),
+                0.0f);
+    return;
+  }
+  absorbed_queries(w, rows);  // [R, h, L + rope]
   describe_sequences(batch, ws.sequences);
   kernels::VerifyAttention call;
   call.heads = heads;
   call.latent = latent;
-  call.rope = rope_dim;
+  call.rope = config.rope_dim;
   call.scale = static_cast<float>(config.softmax_scale());
   call.scratch_rows = cache.shape().scratch_rows;
   call.q = ws.q_absorbed.data();
@@ -113,6 +116,15 @@ void TargetModel::Parts::attention(int layer, const ForwardBatch& batch, LatentC
   }
   kernels::linear(matrix(ws.values.data(), rows, heads * value), w.o, part, threads,
                   shard.heads.leaves);  // [R, hidden]
+}
+
+// By the angles of the batch's positions, in the checkpoint's pair layout.
+void TargetModel::Parts::rotate(const kernels::RopeHeads& heads) {
+  const int dim = config.rope_dim;
+  const auto pairs =
+      config.rope.interleaved ? kernels::RopePairs::interleaved : kernels::RopePairs::halves;
+  const auto count = static_cast<std::size_t>(heads.rows) * static_cast<std::size_t>(dim);
+  kernels::rope(heads, std::span(ws.angles).first(count), dim, pairs, threads);
 }
 
 }  // namespace copse

@@ -46,6 +46,10 @@ struct TargetModel::Parts {
 
   // attention.cpp: ws.part = this rank's part of o_proj(attention(ws.normed)), all rows.
   void attention(int layer, const ForwardBatch& batch, LatentCache& cache);
+  void latent_rows(const AttentionWeights& w, int rows);       // ws.latent of ws.normed
+  void absorbed_queries(const AttentionWeights& w, int rows);  // ws.q_absorbed of ws.normed
+  void rotate(const kernels::RopeHeads& heads);
+  float lora_eps() const { return static_cast<float>(config.lora_rms_eps); }
   // mlp.cpp: ws.part = this rank's part of the layer's MLP or experts of ws.normed.
   void mlp(int layer, int rows);
   // ws.part summed over ranks, added to ws.residual.

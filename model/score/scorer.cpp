@@ -84,7 +84,7 @@ Result<std::vector<float>> Scorer::gather(std::span<const float> local) {
   return logits;
 }
 
-Status Scorer::add_features(std::span<const float> features, ScoreOutput& output) const {
+void Scorer::add_features(std::span<const float> features, ScoreOutput& output) const {
   const auto hidden = static_cast<std::ptrdiff_t>(output.hidden);
   const std::vector<int> kept = state_layers(model_->config().layers);
   const auto width = static_cast<std::ptrdiff_t>(kept.size()) * hidden;
@@ -98,7 +98,6 @@ Status Scorer::add_features(std::span<const float> features, ScoreOutput& output
   };
   take(0, output.layer0_out);
   take(model_->config().layers - 2, output.hidden_last_layer_in);
-  return {};
 }
 
 Result<ScoreOutput> Scorer::score(const ScoreInput& input) {
@@ -111,7 +110,7 @@ Result<ScoreOutput> Scorer::score(const ScoreInput& input) {
     const std::size_t count = std::min(size(runner.chunk_rows()), tokens.size() - at);
     COPSE_TRY(const ForwardOutput chunk,
               runner.append(tokens.subspan(at, count), SequenceRunner::Logits::all));
-    COPSE_RETURN_IF_ERROR(add_features(chunk.features, output));
+    add_features(chunk.features, output);
     COPSE_TRY(const std::vector<float> logits, gather(chunk.logits));
     output.logits.insert(output.logits.end(), logits.begin(), logits.end());
     at += count;

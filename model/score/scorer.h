@@ -52,7 +52,7 @@ class Scorer {
  private:
   Scorer(std::unique_ptr<TargetModel> model, Collective& group)
       : model_(std::move(model)), group_(group) {}
-  Status add_features(std::span<const float> features, ScoreOutput& output) const;
+  void add_features(std::span<const float> features, ScoreOutput& output) const;
 
   std::unique_ptr<TargetModel> model_;
   Collective& group_;

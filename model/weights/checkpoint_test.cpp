@@ -131,6 +131,20 @@ TEST(StoredLinear, ScalesMustBeFinite) {
   }
 }
 
+TEST(StoredLinear, Fp8ValuesMustBeNumbers) {
+  TemporaryFolder folder;
+  folder.write("model.safetensors",
+               CheckpointWriter()
+                   .add<std::uint8_t>("w.weight", "F8_E4M3", {1, 2}, {0x38, 0x7f})
+                   .add<float>("w.weight_scale_inv", "F32", {1, 1}, {1.0f})
+                   .bytes());
+  const auto checkpoint = Checkpoint::open(folder.path());
+  const auto linear =
+      find_linear(*checkpoint, {"w", 1, 2, true}, {Quantization::fp8_block, 128, 32});
+  EXPECT_TRUE(read_slice(*linear, {0, 1}, {0, 1}).ok());
+  EXPECT_EQ(read_slice(*linear, {0, 1}, {0, 2}).error().field, "w.weight");
+}
+
 TEST(StoredLinear, Int4SliceAndItsSecondShape) {
   const auto write = [](std::int32_t columns) {
     std::vector<std::uint32_t> packed;

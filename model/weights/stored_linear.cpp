@@ -123,7 +123,12 @@ Result<std::vector<float>> read_fp8(const StoredLinear& linear, Range rows, Rang
                         {0, scale_rows}, {0, scale_columns}));
   COPSE_TRY(const std::vector<std::byte> values,
             read_part<std::byte>(*linear.weight, spec.columns, rows, columns));
-  return decode_fp8_block(values, rows, columns, scales, scale_columns, linear.block);
+  std::vector<float> decoded =
+      decode_fp8_block(values, rows, columns, scales, scale_columns, linear.block);
+  if (!all_finite(decoded)) {
+    return Error{ErrorCode::malformed, spec.name + ".weight", "has a value that is not finite"};
+  }
+  return decoded;
 }
 
 // The file says its unpacked shape a second time.
