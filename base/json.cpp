@@ -68,7 +68,9 @@ class BoundsCheck : public nlohmann::json_sax<Json> {
   std::string message_;
 };
 
-std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
 
 }  // namespace
 

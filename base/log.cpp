@@ -23,8 +23,8 @@ void start_log(const LogOptions& options) {
     std::string complaint;
     if (!options.file.empty()) {
       try {
-        sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_mt>(
-            options.file, kFileBytes, kFiles));
+        sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_mt>(options.file,
+                                                                               kFileBytes, kFiles));
       } catch (const spdlog::spdlog_ex&) {
         complaint = "the log file cannot be written; logging to standard error only";
       }
@@ -43,6 +43,8 @@ void start_log(const LogOptions& options) {
   }
 }
 
-void stop_log() { spdlog::shutdown(); }
+void stop_log() {
+  spdlog::shutdown();
+}
 
 }  // namespace copse

@@ -14,8 +14,12 @@ constexpr std::uint32_t kMultiplier1 = 0xCD9E8D57u;
 constexpr std::uint32_t kWeyl0 = 0x9E3779B9u;
 constexpr std::uint32_t kWeyl1 = 0xBB67AE85u;
 
-std::uint32_t high(std::uint64_t product) { return static_cast<std::uint32_t>(product >> 32); }
-std::uint32_t low(std::uint64_t product) { return static_cast<std::uint32_t>(product); }
+std::uint32_t high(std::uint64_t product) {
+  return static_cast<std::uint32_t>(product >> 32);
+}
+std::uint32_t low(std::uint64_t product) {
+  return static_cast<std::uint32_t>(product);
+}
 
 }  // namespace
 

@@ -7,16 +7,26 @@ namespace copse {
 
 std::string_view to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return "invalid argument";
-    case ErrorCode::malformed: return "malformed";
-    case ErrorCode::unsupported: return "unsupported";
-    case ErrorCode::not_found: return "not found";
-    case ErrorCode::resource_exhausted: return "resource exhausted";
-    case ErrorCode::unavailable: return "unavailable";
-    case ErrorCode::deadline: return "deadline exceeded";
-    case ErrorCode::aborted: return "aborted";
-    case ErrorCode::io: return "i/o error";
-    case ErrorCode::internal: return "internal error";
+    case ErrorCode::invalid_argument:
+      return "invalid argument";
+    case ErrorCode::malformed:
+      return "malformed";
+    case ErrorCode::unsupported:
+      return "unsupported";
+    case ErrorCode::not_found:
+      return "not found";
+    case ErrorCode::resource_exhausted:
+      return "resource exhausted";
+    case ErrorCode::unavailable:
+      return "unavailable";
+    case ErrorCode::deadline:
+      return "deadline exceeded";
+    case ErrorCode::aborted:
+      return "aborted";
+    case ErrorCode::io:
+      return "i/o error";
+    case ErrorCode::internal:
+      return "internal error";
   }
   return "unknown error";
 }
