@@ -277,7 +277,6 @@ def headers_alone(root, names):
             name, status, errors = job.result()
             if status != 0:
                 complaints.append(f"{name}:1: does not compile alone\n{errors.rstrip()}")
-    print(f"tidy: {len(headers)} headers compiled alone")
     return complaints
 
 
@@ -364,6 +363,7 @@ def main():
         return 0
     if options.headers:
         complaints = headers_alone(root, names)
+        names = [n for n in names if n.endswith(".h")]
     else:
         complaints = judge(root, names)
         if options.build:
