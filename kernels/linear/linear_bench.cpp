@@ -52,5 +52,3 @@ BENCHMARK_CAPTURE(run, one_thread_8_leaves, 1, 8)->Apply(shapes);
 
 }  // namespace
 }  // namespace copse::kernels
-
-BENCHMARK_MAIN();

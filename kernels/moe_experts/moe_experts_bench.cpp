@@ -72,5 +72,3 @@ BENCHMARK_CAPTURE(run, one_of_8_ranks, 1, 1)->Apply(shapes);
 
 }  // namespace
 }  // namespace copse::kernels
-
-BENCHMARK_MAIN();

@@ -74,5 +74,3 @@ BENCHMARK_CAPTURE(run, chain_8_heads_1_thread, 1, 8, false)->Args({256, 0})->Arg
 
 }  // namespace
 }  // namespace copse::kernels
-
-BENCHMARK_MAIN();
