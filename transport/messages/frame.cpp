@@ -1,11 +1,11 @@
 #include "transport/messages/frame.h"
 
 #include <array>
-#include <boost/crc.hpp>
 #include <concepts>
 #include <cstring>
 
 #include "base/version.h"
+#include "transport/messages/crc32c.h"
 
 namespace copse {
 namespace {
@@ -13,7 +13,6 @@ namespace {
 constexpr std::array<std::byte, 4> kMagic{std::byte{'C'}, std::byte{'P'}, std::byte{'S'},
                                           std::byte{'E'}};
 constexpr std::size_t kChecksumAt = 36;
-using Crc32c = boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true>;
 
 template <std::unsigned_integral T>
 void put(std::byte* at, T value) {
@@ -32,11 +31,7 @@ T get(const std::byte* at) {
 }
 
 std::uint32_t checksum(std::span<const std::byte> frame) {
-  Crc32c crc;
-  crc.process_bytes(frame.data(), kChecksumAt);
-  crc.process_bytes(frame.data() + limits::frame_header_bytes,
-                    frame.size() - limits::frame_header_bytes);
-  return crc.checksum();
+  return crc32c(frame.first(kChecksumAt), frame.subspan(limits::frame_header_bytes));
 }
 
 Error malformed(const char* field, const char* message) {
