@@ -35,12 +35,17 @@ void Endpoint::bound_peers() {
 }
 
 Endpoint::Judged Endpoint::judge(const PeerId& from, std::span<const std::byte> bytes) {
+  const Result<Frame> frame = parse_frame(bytes);
+  if (frame.ok()) return judge(from, *frame);
+  ++dropped_;
+  return {.verdict = Verdict::drop, .message = std::nullopt, .peer = from};
+}
+
+Endpoint::Judged Endpoint::judge(const PeerId& from, const Frame& frame) {
   Judged judged;
   judged.peer = from;
-  const Result<Frame> frame = parse_frame(bytes);
   ++dropped_;  // until it proves good
-  if (!frame.ok()) return judged;
-  const FrameHeader& header = frame->header;
+  const FrameHeader& header = frame.header;
   if (header.role != from.role || header.rank != from.rank ||
       header.incarnation != from.incarnation || other_epoch(header)) {
     return judged;
@@ -64,7 +69,7 @@ Endpoint::Judged Endpoint::judge(const PeerId& from, std::span<const std::byte> 
   }
   --dropped_;
   judged.verdict = Verdict::accept;
-  judged.message = Incoming{from, *frame};
+  judged.message = Incoming{from, frame};
   return judged;
 }
 
@@ -74,6 +79,11 @@ void Endpoint::forget(const PeerId& peer) {
 
 void Endpoint::close(const PeerId& peer) {
   peers_[peer].closed = true;
+}
+
+bool Endpoint::closed(const PeerId& peer) const {
+  const auto known = peers_.find(peer);
+  return known != peers_.end() && known->second.closed;
 }
 
 }  // namespace copse

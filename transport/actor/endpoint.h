@@ -37,12 +37,16 @@ class Endpoint {
   // `from` is who the transport says sent it; a frame that claims to be somebody else is dropped,
   // as is one of another epoch between workers and coordinator, a repeat, and anything malformed.
   Judged judge(const PeerId& from, std::span<const std::byte> bytes);
+  Judged judge(const PeerId& from, const Frame& frame);
 
   // Forget a peer: its next frame must begin a new stream.
   void forget(const PeerId& peer);
-  // Nothing is taken from the peer any more.
+  // Nothing is taken from the peer or sent to it any more.
   void close(const PeerId& peer);
+  bool closed(const PeerId& peer) const;
 
+  // A frame that was good, with a body that is not, or from nobody who may speak.
+  void count_dropped() { ++dropped_; }
   std::uint64_t dropped() const { return dropped_; }
 
  private:

@@ -1,7 +1,6 @@
 #include "transport/actor/peer_id.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -19,28 +18,37 @@ bool parse_whole(std::string_view text, T& value, int base) {
 
 }  // namespace
 
+// By hand, since it runs for every message sent.
 std::string to_string(const PeerId& peer) {
-  return fmt::format("{}.{}.{:016x}", kRoles[static_cast<std::size_t>(peer.role)], peer.rank,
-                     peer.incarnation);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::array<char, 48> text{};
+  const std::string_view role = kRoles[static_cast<std::size_t>(peer.role)];
+  char* at = std::copy(role.begin(), role.end(), text.data());
+  *at++ = '.';
+  at = std::to_chars(at, text.data() + text.size(), peer.rank).ptr;
+  *at++ = '.';
+  for (int shift = 60; shift >= 0; shift -= 4) *at++ = kDigits[peer.incarnation >> shift & 15];
+  return {text.data(), at};
 }
 
 Result<PeerId> parse_peer_id(std::string_view text) {
-  const Error wrong{ErrorCode::malformed, "routing id", "is not role.rank.incarnation"};
+  const auto wrong = [] {
+    return Error{ErrorCode::malformed, "routing id", "is not role.rank.incarnation"};
+  };
   const std::size_t first = text.find('.');
   const std::size_t second = first == text.npos ? text.npos : text.find('.', first + 1);
-  if (second == text.npos) return wrong;
+  if (second == text.npos) return wrong();
   PeerId peer;
   std::size_t role = 0;
   while (role < kRoles.size() && kRoles[role] != text.substr(0, first)) ++role;
-  const std::string_view incarnation = text.substr(second + 1);
-  if (role == kRoles.size() || incarnation.size() != 16 ||
+  if (role == kRoles.size() ||
       !parse_whole(text.substr(first + 1, second - first - 1), peer.rank, 10) ||
-      !parse_whole(incarnation, peer.incarnation, 16)) {
-    return wrong;
+      !parse_whole(text.substr(second + 1), peer.incarnation, 16)) {
+    return wrong();
   }
   peer.role = static_cast<Role>(role);
   // One spelling per peer: "worker.03..." is not "worker.3...".
-  if (to_string(peer) != text) return wrong;
+  if (to_string(peer) != text) return wrong();
   return peer;
 }
 

@@ -18,6 +18,22 @@ constexpr PeerId kAnyCoordinator{Role::coordinator, 0, 0};
 
 }  // namespace
 
+SimFaults SimFaults::drawn(Random& random) {
+  const auto share = [&] { return static_cast<double>(random.below(1001)) / 1000; };
+  const auto rare = [&] { return random.below(2) == 0 ? 0 : share() / 50; };
+  const auto up_to = [&](std::int64_t ms) {
+    return milliseconds(static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(ms))));
+  };
+  SimFaults faults;
+  faults.disconnect = rare() / 10;  // each costs a restart or a stream
+  faults.duplicate = rare();
+  faults.bit_flip = rare() / 10;
+  faults.stall = rare();
+  faults.delay_max = up_to(20);
+  faults.stall_max = up_to(1000);
+  return faults;
+}
+
 class SimWorld::NodeLink final : public Link {
  public:
   NodeLink(SimWorld& world, SimNode node, PeerId self)
@@ -149,48 +165,74 @@ SendResult SimWorld::send_frame(SimNode from, SimNode to, std::vector<std::byte>
   const PeerId sender = nodes_[from]->self;
   const std::uint64_t connection = pipe.connection;
   ++pipe.under_way;
+  // A frame takes its place in the queue until it is handled, so a paused node's queues fill.
   schedule(at, [this, from, to, sender, connection, shared] {
-    Pipe& arrived = pipes_[{from, to}];
-    if (arrived.connection != connection) return;  // lost with its connection
-    --arrived.under_way;
-    deliver(sender, to, *shared);
+    run_on(to, [this, from, to, sender, connection, shared] {
+      Pipe& arrived = pipes_[{from, to}];
+      if (arrived.connection != connection) return;  // lost with its connection
+      --arrived.under_way;
+      receive(sender, to, *shared);
+    });
   });
   if (twice) {
-    schedule(at + spread(faults_.stall_max), [this, to, sender, shared] {
+    schedule(at + spread(faults_.stall_max), [this, from, to, sender, connection, shared] {
+      // A dealer's new connection is a new socket: nothing of the old one comes out of it.
+      const bool old = pipes_[{from, to}].connection != connection;
+      if (old && !nodes_[to]->link->is_router()) return;
       note("repeat to", nodes_[to]->self, shared->size());
-      deliver(sender, to, *shared);
+      inject(sender, to, *shared);
     });
   }
   return SendResult::ok;
 }
 
 void SimWorld::inject(PeerId from, SimNode to, std::vector<std::byte> frame) {
-  deliver(from, to, frame);
+  run_on(to, [this, from, to, frame = std::move(frame)] { receive(from, to, frame); });
 }
 
-void SimWorld::deliver(PeerId from, SimNode to, const std::vector<std::byte>& frame) {
-  run_on(to, [this, from, to, frame] {
-    Node& node = *nodes_[to];
-    const Endpoint::Judged judged = node.link->endpoint().judge(from, frame);
-    if (judged.verdict == Endpoint::Verdict::drop) {
-      return note("dropped by", node.self, frame.size());
-    }
-    if (judged.verdict == Endpoint::Verdict::lost) {
-      note("gap seen by", node.self, from.rank);
-      if (!node.link->is_router()) return disconnect(to);
-      if (node.actor.on_peer_lost) node.actor.on_peer_lost(from);
-      return;
-    }
-    const Frame& received = judged.message->frame;
-    note("message to", node.self,
-         static_cast<std::uint64_t>(received.header.kind) << 32 | received.body.size());
-    recorded_.push_back(frame);
-    if (recorded_.size() > kRecordedFrames) recorded_.pop_front();
-    if (!node.actor.on_message) return;
-    const Status status = node.actor.on_message(from, received.header.kind, received.body);
-    if (!status.ok())
-      note("refused by", node.self, static_cast<std::uint64_t>(received.header.kind));
-  });
+void SimWorld::receive(PeerId from, SimNode to, const std::vector<std::byte>& frame) {
+  Node& node = *nodes_[to];
+  const Endpoint::Judged judged = node.link->endpoint().judge(from, frame);
+  if (judged.verdict == Endpoint::Verdict::drop) {
+    return note("dropped by", node.self, frame.size());
+  }
+  if (judged.verdict == Endpoint::Verdict::lost) {
+    note("gap seen by", node.self, from.rank);
+    if (!node.link->is_router()) return disconnect(to);
+    if (node.actor.on_peer_lost) node.actor.on_peer_lost(from);
+    return;
+  }
+  recorded_.push_back(frame);
+  if (recorded_.size() > kRecordedFrames) recorded_.pop_front();
+  hand_over(*judged.message, to);
+}
+
+void SimWorld::hand_over(const Endpoint::Incoming& message, SimNode to) {
+  Node& node = *nodes_[to];
+  const Frame& frame = message.frame;
+  note("message to", node.self,
+       static_cast<std::uint64_t>(frame.header.kind) << 32 | frame.body.size());
+  if (!node.actor.on_message) return;
+  const Status status = node.actor.on_message(message.from, frame.header.kind, frame.body);
+  if (!status.ok()) {
+    node.link->endpoint().count_dropped();
+    note("refused by", node.self, static_cast<std::uint64_t>(frame.header.kind));
+  }
+  const SimNode from = node_of(message.from);
+  if (from < nodes_.size()) {
+    Handled& handled = pipes_[{from, to}].handled[frame.header.kind];
+    ++handled.count;
+    handled.last.assign(frame.body.begin(), frame.body.end());
+  }
+  if (node.messages_left > 0 && --node.messages_left == 0) crash(to);
+}
+
+const SimWorld::Handled& SimWorld::handled(SimNode from, SimNode to, Kind kind) const {
+  static const Handled kNothing;
+  const auto pipe = pipes_.find({from, to});
+  if (pipe == pipes_.end()) return kNothing;
+  const auto found = pipe->second.handled.find(kind);
+  return found == pipe->second.handled.end() ? kNothing : found->second;
 }
 
 void SimWorld::disconnect(SimNode dealer) {
@@ -219,7 +261,21 @@ void SimWorld::crash(SimNode node) {
   note("crash", dying.self, node);
   dying.dead = true;
   dying.held.clear();
-  dying.actor = {};
+  for (auto& [ends, pipe] : pipes_) {
+    if (ends.second != node) continue;
+    ++pipe.connection;
+    pipe.under_way = 0;
+  }
+  // Later, since the caller may stand in one of the actor's functions.
+  after(Duration(0), [&dying] { dying.actor = {}; });
+  if (!dying.link->is_router()) return;
+  for (SimNode peer = 0; peer < nodes_.size(); ++peer) {
+    after(faults_.delay_max, [this, peer] { disconnect(peer); });
+  }
+}
+
+void SimWorld::crash_after(SimNode node, std::uint64_t messages) {
+  nodes_[node]->messages_left = messages;
 }
 
 void SimWorld::pause(SimNode node, bool paused) {
@@ -236,7 +292,7 @@ void SimWorld::pause(SimNode node, bool paused) {
 void SimWorld::run_on(SimNode node, std::function<void()> task) {
   Node& it = *nodes_[node];
   if (it.dead) return;
-  // A paused process misses nothing; its queue holds what fits its pipes, bounded by the senders.
+  // A paused process misses nothing: its queue holds what its pipes have room for.
   schedule(clock_.now(), [this, node, task = std::move(task)] {
     Node& now = *nodes_[node];
     if (now.dead) return;

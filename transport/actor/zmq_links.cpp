@@ -23,6 +23,9 @@ std::string_view text_of(Bytes bytes) {
 // A coordinator is addressed by role alone: a dealer has one peer and learns its name from it.
 constexpr PeerId kAnyCoordinator{Role::coordinator, 0, 0};
 
+// Messages taken in one go: a flood on one socket must not starve timers and the other sockets.
+constexpr int kDrainMessages = 256;
+
 }  // namespace
 
 // --- RouterLink ---------------------------------------------------------------------------------
@@ -41,7 +44,8 @@ Result<std::unique_ptr<RouterLink>> RouterLink::bind(ProcessRuntime& runtime, Pe
 
 void RouterLink::attach_handle(ActorHandle actor) {
   actor_ = std::move(actor);
-  runtime_.on_tick([this](Instant now) {
+  runtime_.on_tick([this, held = std::weak_ptr<bool>(alive_)](Instant now) {
+    if (held.expired()) return;
     flush();
     for (const Bound& bound : sockets_) drain(bound.peers);  // should an edge ever be missed
     actor_.on_tick(now);
@@ -58,20 +62,35 @@ RouterLink::Bound* RouterLink::bound_for(Role role) {
 void RouterLink::drain(Role role) {
   Bound* bound = bound_for(role);
   if (bound == nullptr || !actor_.on_message) return;
-  while (const auto parts = bound->socket->receive()) {
-    if (parts->size() != 2) continue;
-    const Result<PeerId> from = parse_peer_id(text_of((*parts)[0]));
-    if (!from.ok() || from->role != role) continue;  // not a peer that may speak here
-    const Endpoint::Judged judged = endpoint_.judge(*from, (*parts)[1]);
-    if (judged.verdict == Endpoint::Verdict::lost) {
-      spdlog::warn("{}: messages were lost; its stream is over", to_string(*from));
-      actor_.on_peer_lost(*from);
-    } else if (judged.verdict == Endpoint::Verdict::accept) {
-      const Frame& frame = judged.message->frame;
-      const Status status = actor_.on_message(*from, frame.header.kind, frame.body);
-      if (!status.ok()) spdlog::warn("{}: {}", to_string(*from), describe(status.error()));
-    }
+  for (int taken = 0; taken < kDrainMessages; ++taken) {
+    const auto parts = bound->socket->receive();
+    if (!parts.has_value()) return;
+    receive(role, *parts);
   }
+  bound->socket->come_back();
+}
+
+void RouterLink::receive(Role role, std::span<const Bytes> parts) {
+  if (parts.size() != 2) return endpoint_.count_dropped();
+  const Result<PeerId> from = parse_peer_id(text_of(parts[0]));
+  // Not a peer that may speak here.
+  if (!from.ok() || from->role != role) return endpoint_.count_dropped();
+  const Endpoint::Judged judged = endpoint_.judge(*from, parts[1]);
+  if (judged.verdict == Endpoint::Verdict::lost) {
+    spdlog::warn("{}: messages were lost; its stream is over", to_string(*from));
+    lose(*from);
+  } else if (judged.verdict == Endpoint::Verdict::accept) {
+    const Frame& frame = judged.message->frame;
+    const Status status = actor_.on_message(*from, frame.header.kind, frame.body);
+    if (status.ok()) return;
+    endpoint_.count_dropped();
+    spdlog::warn("{}: {}", to_string(*from), describe(status.error()));
+  }
+}
+
+void RouterLink::lose(const PeerId& peer) {
+  close(peer);
+  if (actor_.on_peer_lost) actor_.on_peer_lost(peer);
 }
 
 ZmqSocket::Sent RouterLink::try_send(const PeerId& to, Bytes frame) {
@@ -83,6 +102,7 @@ ZmqSocket::Sent RouterLink::try_send(const PeerId& to, Bytes frame) {
 }
 
 SendResult RouterLink::send_body(const PeerId& to, Kind kind, std::vector<std::byte> body) {
+  if (endpoint_.closed(to)) return SendResult::closed;
   auto queue = waiting_.find(to);
   const bool queued = queue != waiting_.end() && !queue->second.empty();
   if (queued && queue->second.size() >= limits::link_high_water_mark) return SendResult::full;
@@ -97,14 +117,17 @@ SendResult RouterLink::send_body(const PeerId& to, Kind kind, std::vector<std::b
 }
 
 void RouterLink::flush() {
+  std::vector<PeerId> gone;
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     auto& [peer, queue] = *at;
     ZmqSocket::Sent sent = ZmqSocket::Sent::ok;
     while (!queue.empty() && (sent = try_send(peer, queue.front())) == ZmqSocket::Sent::ok) {
       queue.pop_front();
     }
-    at = queue.empty() || sent == ZmqSocket::Sent::closed ? waiting_.erase(at) : std::next(at);
+    if (sent == ZmqSocket::Sent::closed) gone.push_back(peer);
+    at = queue.empty() ? waiting_.erase(at) : std::next(at);
   }
+  for (const PeerId& peer : gone) lose(peer);
 }
 
 void RouterLink::close(const PeerId& peer) {
@@ -130,7 +153,10 @@ Result<std::unique_ptr<DealerLink>> DealerLink::connect(ProcessRuntime& runtime,
 Status DealerLink::open() {
   const PeerId self{options_.role, options_.rank, random_.next()};
   endpoint_.set_self(self);
+  // The router sees another peer, whose streams begin again, also if it is the same router.
   endpoint_.forget(kAnyCoordinator);
+  if (router_known_) endpoint_.forget(router_);
+  router_known_ = false;
   COPSE_TRY(socket_, ZmqSocket::connect(runtime_, ZmqSocket::Type::dealer, options_.endpoint,
                                         to_string(self), [this] { drain(); }));
   return socket_->watch_disconnect([this] { lose_later(); });
@@ -138,7 +164,9 @@ Status DealerLink::open() {
 
 void DealerLink::attach_handle(ActorHandle actor) {
   actor_ = std::move(actor);
-  runtime_.on_tick([this](Instant now) {
+  runtime_.on_tick([this, held = std::weak_ptr<bool>(alive_)](Instant now) {
+    if (held.expired()) return;
+    if (socket_ == nullptr && !lost_) static_cast<void>(open());  // no descriptors were left
     flush();
     drain();
     actor_.on_tick(now);
@@ -147,8 +175,8 @@ void DealerLink::attach_handle(ActorHandle actor) {
 
 // Not at once: the caller may stand in a callback of the socket that lose() destroys.
 void DealerLink::lose_later() {
-  runtime_.post([this, losing = endpoint_.self()] {
-    if (losing == endpoint_.self()) lose();
+  runtime_.post([this, held = std::weak_ptr<bool>(alive_), losing = endpoint_.self()] {
+    if (!held.expired() && losing == endpoint_.self()) lose();
   });
 }
 
@@ -156,9 +184,7 @@ void DealerLink::lose_later() {
 void DealerLink::lose() {
   if (lost_) return;
   const PeerId router = router_known_ ? router_ : kAnyCoordinator;
-  endpoint_.close(router);
   waiting_.clear();
-  router_known_ = false;
   socket_.reset();
   lost_ = !options_.reconnect;
   if (options_.reconnect) {
@@ -169,23 +195,37 @@ void DealerLink::lose() {
 }
 
 void DealerLink::drain() {
-  if (!actor_.on_message) return;
-  while (socket_ != nullptr) {
+  if (!actor_.on_message || socket_ == nullptr) return;
+  for (int taken = 0; taken < kDrainMessages; ++taken) {
     const auto parts = socket_->receive();
-    if (!parts.has_value()) return;
-    if (parts->size() != 1) continue;
-    const Result<Frame> frame = parse_frame((*parts)[0]);
-    if (!frame.ok() || frame->header.role != Role::coordinator) continue;
-    const PeerId from{Role::coordinator, frame->header.rank, frame->header.incarnation};
-    if (router_known_ && from != router_) return lose_later();  // another process is there now
-    const Endpoint::Judged judged = endpoint_.judge(from, (*parts)[0]);
-    if (judged.verdict == Endpoint::Verdict::lost) return lose_later();
-    if (judged.verdict != Endpoint::Verdict::accept) continue;
-    router_ = from;
-    router_known_ = true;
-    const Status status = actor_.on_message(from, frame->header.kind, frame->body);
-    if (!status.ok()) spdlog::warn("coordinator: {}", describe(status.error()));
+    if (!parts.has_value() || !receive(*parts)) return;
   }
+  socket_->come_back();
+}
+
+// False: the connection is over.
+bool DealerLink::receive(std::span<const Bytes> parts) {
+  const Result<Frame> frame = parse_frame(parts.empty() ? Bytes() : parts[0]);
+  if (parts.size() != 1 || !frame.ok() || frame->header.role != Role::coordinator) {
+    endpoint_.count_dropped();
+    return true;
+  }
+  const PeerId from{Role::coordinator, frame->header.rank, frame->header.incarnation};
+  const bool another = router_known_ && from != router_;  // another process is there now
+  const Endpoint::Judged judged = endpoint_.judge(from, *frame);
+  if (another || judged.verdict == Endpoint::Verdict::lost) {
+    lose_later();
+    return false;
+  }
+  if (judged.verdict != Endpoint::Verdict::accept) return true;
+  router_ = from;
+  router_known_ = true;
+  const Status status = actor_.on_message(from, frame->header.kind, frame->body);
+  if (!status.ok()) {
+    endpoint_.count_dropped();
+    spdlog::warn("coordinator: {}", describe(status.error()));
+  }
+  return true;
 }
 
 SendResult DealerLink::send_body(const PeerId& to, Kind kind, std::vector<std::byte> body) {

@@ -28,7 +28,7 @@ class RouterLink final : public Link {
   static Result<std::unique_ptr<RouterLink>> bind(ProcessRuntime& runtime, PeerId self,
                                                   std::vector<RouterEndpoint> endpoints);
 
-  // From now on messages and ticks go to this actor, which must outlive the link's runtime loop.
+  // From now on messages and ticks go to this actor, which must outlive the link.
   template <class Actor>
   void attach(Actor& actor) {
     attach_handle(handle_of(actor));
@@ -47,6 +47,8 @@ class RouterLink final : public Link {
   SendResult send_body(const PeerId& to, Kind kind, std::vector<std::byte> body) override;
   void attach_handle(ActorHandle actor);
   void drain(Role role);
+  void receive(Role role, std::span<const ZmqSocket::Bytes> parts);
+  void lose(const PeerId& peer);
   void flush();
   ZmqSocket::Sent try_send(const PeerId& to, std::span<const std::byte> frame);
   Bound* bound_for(Role role);
@@ -57,6 +59,7 @@ class RouterLink final : public Link {
   ActorHandle actor_;
   // Frames that ZeroMQ's own queue had no room for, per peer, at most link_high_water_mark each.
   std::map<PeerId, std::deque<std::vector<std::byte>>> waiting_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what the loop still holds
 };
 
 // A worker connects once and ends with its coordinator; a gateway reconnects, each time as another
@@ -88,6 +91,7 @@ class DealerLink final : public Link {
   void attach_handle(ActorHandle actor);
   Status open();
   void drain();
+  bool receive(std::span<const ZmqSocket::Bytes> parts);
   void flush();
   void lose_later();
   void lose();
@@ -102,6 +106,7 @@ class DealerLink final : public Link {
   bool lost_ = false;
   ActorHandle actor_;
   std::deque<std::vector<std::byte>> waiting_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what the loop still holds
 };
 
 }  // namespace copse

@@ -2,9 +2,11 @@
 
 #include <zmq.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "base/limits.h"
 #include "transport/actor/asio.h"
@@ -20,6 +22,8 @@ struct WatchedFd {
   ~WatchedFd() { descriptor.release(); }
   asio::posix::stream_descriptor descriptor;
 };
+
+constexpr std::size_t kPartsMax = 2;  // routing id and frame
 
 int descriptor_of(void* socket) {
   int fd = -1;
@@ -74,12 +78,17 @@ struct ZmqSocket::Parts {
   OnReady on_ready;
   std::unique_ptr<WatchedFd> watched;
   std::unique_ptr<WatchedFd> watched_monitor;
+  std::array<zmq_msg_t, kPartsMax> received{};
+  std::array<Bytes, kPartsMax> views;
   // A handler that is already queued when the socket dies finds this expired.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   bool drain_queued = false;
 
-  explicit Parts(ProcessRuntime& r) : runtime(r) {}
+  explicit Parts(ProcessRuntime& r) : runtime(r) {
+    for (zmq_msg_t& part : received) zmq_msg_init(&part);
+  }
   ~Parts() {
+    for (zmq_msg_t& part : received) zmq_msg_close(&part);
     watched.reset();
     watched_monitor.reset();
     if (monitor != nullptr) {
@@ -87,24 +96,6 @@ struct ZmqSocket::Parts {
       zmq_close(monitor);
     }
     if (socket != nullptr) zmq_close(socket);
-  }
-
-  bool events(int which) const {
-    int found = 0;
-    std::size_t size = sizeof found;
-    return zmq_getsockopt(socket, ZMQ_EVENTS, &found, &size) == 0 && (found & which) != 0;
-  }
-
-  // ZMQ_FD is edge-triggered and any call on the socket may swallow the edge: after each of ours,
-  // look at ZMQ_EVENTS again and come back if messages wait.
-  void recheck() {
-    if (drain_queued || !events(ZMQ_POLLIN)) return;
-    drain_queued = true;
-    runtime.post([this, held = std::weak_ptr<bool>(alive)] {
-      if (held.expired()) return;
-      drain_queued = false;
-      on_ready();
-    });
   }
 };
 
@@ -148,49 +139,53 @@ void ZmqSocket::watch() {
   Parts& parts = *parts_;
   if (parts.watched == nullptr) {
     parts.watched = std::make_unique<WatchedFd>(parts.runtime.io(), descriptor_of(parts.socket));
-    parts.recheck();
+    come_back();
   }
   parts.watched->descriptor.async_wait(
       asio::posix::stream_descriptor::wait_read,
       [this, held = std::weak_ptr<bool>(parts.alive)](const auto& error) {
         if (error || held.expired()) return;
         parts_->on_ready();
-        if (held.expired()) return;  // on_ready may close the socket
-        parts_->recheck();
-        watch();
+        if (!held.expired()) watch();  // on_ready may close the socket
       });
 }
 
-ZmqSocket::Sent ZmqSocket::send(std::span<const std::span<const std::byte>> message) {
+// ZMQ_FD is edge-triggered and any call on the socket may swallow the edge. After calls that are
+// not followed by a receive() that finds nothing, look again; once for many of them.
+void ZmqSocket::come_back() {
+  if (std::exchange(parts_->drain_queued, true)) return;
+  parts_->runtime.post([this, held = std::weak_ptr<bool>(parts_->alive)] {
+    if (held.expired()) return;
+    parts_->drain_queued = false;
+    parts_->on_ready();
+  });
+}
+
+ZmqSocket::Sent ZmqSocket::send(std::span<const Bytes> message) {
+  come_back();
   for (std::size_t i = 0; i < message.size(); ++i) {
     const int more = i + 1 < message.size() ? ZMQ_SNDMORE : 0;
     if (zmq_send(parts_->socket, message[i].data(), message[i].size(), ZMQ_DONTWAIT | more) < 0) {
       // Only the first part can fail: the others follow it into the same pipe.
-      const bool full = zmq_errno() == EAGAIN;
-      parts_->recheck();
-      return full ? Sent::full : Sent::closed;
+      return zmq_errno() == EAGAIN ? Sent::full : Sent::closed;
     }
   }
-  parts_->recheck();
   return Sent::ok;
 }
 
-std::optional<std::vector<std::vector<std::byte>>> ZmqSocket::receive() {
-  std::vector<std::vector<std::byte>> message;
-  for (bool more = true; more;) {
-    zmq_msg_t part;
-    zmq_msg_init(&part);
-    if (zmq_msg_recv(&part, parts_->socket, ZMQ_DONTWAIT) < 0) {
-      zmq_msg_close(&part);
-      return std::nullopt;
+std::optional<std::span<const ZmqSocket::Bytes>> ZmqSocket::receive() {
+  std::size_t count = 0;
+  for (bool more = true; more; ++count) {
+    // What is more than ours have is read over the last part and forgotten.
+    zmq_msg_t& part = parts_->received[std::min(count, kPartsMax - 1)];
+    if (zmq_msg_recv(&part, parts_->socket, ZMQ_DONTWAIT) < 0) return std::nullopt;
+    if (count < kPartsMax) {
+      parts_->views[count] = {static_cast<const std::byte*>(zmq_msg_data(&part)),
+                              zmq_msg_size(&part)};
     }
-    const auto* bytes = static_cast<const std::byte*>(zmq_msg_data(&part));
-    // Our messages have two parts at most; what follows is read and forgotten.
-    if (message.size() < 3) message.emplace_back(bytes, bytes + zmq_msg_size(&part));
     more = zmq_msg_more(&part) != 0;
-    zmq_msg_close(&part);
   }
-  return message;
+  return std::span<const Bytes>(parts_->views.data(), count > kPartsMax ? 0 : count);
 }
 
 Status ZmqSocket::watch_disconnect(std::function<void()> on_disconnect) {

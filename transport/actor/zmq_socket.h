@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
 #include "transport/actor/runtime.h"
@@ -22,6 +21,7 @@ class ZmqSocket {
   enum class Sent : std::uint8_t { ok, full, closed };
   // Runs on the loop whenever messages may be there or may be sent: drain both.
   using OnReady = std::function<void()>;
+  using Bytes = std::span<const std::byte>;
 
   static Result<std::unique_ptr<ZmqSocket>> bind(ProcessRuntime& runtime, Type type,
                                                  const std::string& endpoint, OnReady on_ready);
@@ -34,9 +34,12 @@ class ZmqSocket {
   ZmqSocket& operator=(const ZmqSocket&) = delete;
 
   // All parts of one message or none. Never blocks.
-  Sent send(std::span<const std::span<const std::byte>> parts);
-  // The parts of the next message; nothing if there is none.
-  std::optional<std::vector<std::vector<std::byte>>> receive();
+  Sent send(std::span<const Bytes> parts);
+  // The one or two parts of the next message, valid until the next call; nothing if there is no
+  // message, and no parts if it has more of them than any of ours.
+  std::optional<std::span<const Bytes>> receive();
+  // on_ready runs again soon: for a caller that stops before it received nothing.
+  void come_back();
   // Calls on_disconnect on the loop when the connection (of a dealer) is lost.
   Status watch_disconnect(std::function<void()> on_disconnect);
 

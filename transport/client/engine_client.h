@@ -57,16 +57,22 @@ class EngineClient {
  private:
   struct Stream {
     std::shared_ptr<StreamHandler> handler;
-    std::uint32_t received = 0;  // tokens: the next message's index
+    std::uint32_t received = 0;    // tokens: the next message's index
+    bool broken = false;           // ended for its handler; the coordinator is being told
+    std::optional<Cancel> cancel;  // asked for
+    bool cancel_sent = false;
   };
   void heard(const PeerId& from);
+  void send_cancel(Stream& stream);
   void send_heartbeat();
+  void register_again();
 
   Link& link_;
   const Clock& clock_;
   std::optional<PeerId> coordinator_;
   Instant last_heard_{};
   Instant next_beat_{};
+  bool registering_ = false;  // on this connection
   std::optional<GatewayWelcome> welcome_;
   std::optional<EngineStatus> status_;
   std::map<RequestId, Stream> streams_;
