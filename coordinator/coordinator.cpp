@@ -95,6 +95,11 @@ void Coordinator::on(const PeerId& from, const Cancel& message) {
   const FinishReason reason =
       message.reason == FinishReason::stop ? FinishReason::stop : FinishReason::abort;
   request->outbox.clear();  // nobody reads them any more
+  if (request->finished) {
+    // It had ended by itself, but its last tokens are among those that are not sent now.
+    request->finished->reason = reason;
+    request->finished->generated_tokens = message.delivered_tokens;
+  }
   const auto end = scheduler_.cancel(id, reason, clock_.now(), {}, message.delivered_tokens);
   if (end) streams_.publish(*end);
 }
@@ -259,6 +264,14 @@ EngineStatus Coordinator::status() const {
   status.control_us = steps_.control_us();
   for (RankStatus& rank : workers_.ranks()) status.ranks.push_back(std::move(rank));
   return status;
+}
+
+std::size_t Coordinator::orphan_requests() const {
+  std::size_t orphans = 0;
+  for (SequenceId id : requests_.all()) {
+    orphans += gateways_.known(requests_.find(id)->gateway) ? 0 : 1;
+  }
+  return orphans;
 }
 
 void Coordinator::tell_status() {

@@ -58,6 +58,9 @@ class Coordinator final : private GroupListener, private ExitListener {
   EngineStatus status() const;
   const Scheduler& scheduler() const { return scheduler_; }
   std::size_t open_requests() const { return requests_.size(); }
+  std::size_t gateways() const { return gateways_.size(); }
+  // Requests of gateways that are not connected (any more): none, after every event.
+  std::size_t orphan_requests() const;
 
  private:
   void on_group_ready(const WorkerReady& bounds) override;

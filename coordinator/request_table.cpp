@@ -17,6 +17,11 @@ ClientRequest* RequestTable::find(SequenceId sequence) {
   return found == requests_.end() ? nullptr : &found->second;
 }
 
+const ClientRequest* RequestTable::find(SequenceId sequence) const {
+  const auto found = requests_.find(sequence);
+  return found == requests_.end() ? nullptr : &found->second;
+}
+
 ClientRequest* RequestTable::find(const PeerId& gateway, RequestId request) {
   const auto found = by_name_.find({gateway, request});
   return found == by_name_.end() ? nullptr : find(found->second);

@@ -32,6 +32,7 @@ class RequestTable {
   // None: this gateway has an open request of that name.
   ClientRequest* add(const PeerId& gateway, RequestId request);
   ClientRequest* find(SequenceId sequence);
+  const ClientRequest* find(SequenceId sequence) const;
   ClientRequest* find(const PeerId& gateway, RequestId request);
   void erase(SequenceId sequence);
   std::vector<SequenceId> of(const PeerId& gateway) const;

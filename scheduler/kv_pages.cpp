@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/planted_bugs.h"
+
 namespace copse {
 
 KvPages::KvPages(int pages, int owners)
@@ -54,6 +56,7 @@ void KvPages::answered(StepId step) {
 
 void KvPages::give(std::span<const PageId> pages) {
   for (PageId page : pages) {
+    if (planted(PlantedBug::double_free)) free_.push_back(page);
     CHECK(state_[static_cast<std::size_t>(page)] != kFree);
     state_[static_cast<std::size_t>(page)] = kFree;
     free_.push_back(page);

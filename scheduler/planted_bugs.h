@@ -9,7 +9,7 @@ enum class PlantedBug : std::uint8_t {
   none,
   no_epoch_check,         // messages of any epoch and incarnation count
   digests_not_compared,   // a step is committed whatever the ranks say
-  double_free,            // pages are free while a plan on the way still names them
+  double_free,            // a page that comes back is free twice
   lost_cancel,            // a cancelled request goes on
   dropped_tokens,         // a full gateway queue loses tokens
   restart_off_by_one,     // after a restart the last delivered token is drawn again
@@ -18,7 +18,7 @@ enum class PlantedBug : std::uint8_t {
   orphans_kept,           // requests of a lost gateway go on
   restart_forgets_drawn,  // after a restart min_tokens counts from zero
   pause_forgotten,        // a slow stream is scheduled on
-  hang_ignored,           // a step without an answer waits for ever
+  restart_loses_one,      // after a restart the youngest sequence is not queued again
 };
 
 #ifdef COPSE_PLANTED_BUGS

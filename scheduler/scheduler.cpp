@@ -63,7 +63,8 @@ void Scheduler::reset() {
     sequence.prefill_end = sequence.prefill_sent = 0;
     sequence.length = sequence.ahead = sequence.draws_ahead = 0;
     sequence.last_named = 0;
-    waiting_.push_front(sequence.id);
+    const bool lost = planted(PlantedBug::restart_loses_one) && it == running_.rbegin();
+    if (!lost) waiting_.push_front(sequence.id);
   }
   running_.clear();
   pages_ = KvPages(pages_.total(), slots_.total());
@@ -100,8 +101,7 @@ Finished Scheduler::finish(Sequence& sequence, FinishReason reason, Instant now,
   if (sequence.first_token) end.decode_s = span_s(*sequence.first_token, sequence.last_token);
   end.draft = std::move(sequence.summary);
   if (sequence.slot) {
-    const StepId named = planted(PlantedBug::double_free) ? 0 : sequence.last_named;
-    pages_.release(sequence.slot->index, named);
+    pages_.release(sequence.slot->index, sequence.last_named);
     const bool leaks = planted(PlantedBug::leaked_slot) && reason == FinishReason::abort;
     if (!leaks) slots_.release(*sequence.slot, sequence.last_named);
     std::erase(running_, &sequence);
