@@ -54,6 +54,14 @@ std::span<const SlotOutcome> Round::outcomes() const {
   return std::span(outcomes_).first(outcome_count_);
 }
 
+Round::TreeView Round::tree(std::size_t entry) const {
+  CHECK(entry < entries_.size());
+  const kernels::TreeBuildTask& tree = entries_[entry].tree;
+  const std::size_t rows = size(1 + tree.nodes);
+  return {tree.row_tokens.first(rows), tree.row_parents.first(rows),
+          tree.row_positions.first(rows)};
+}
+
 void Round::enter_stage(const char* stage, std::uint32_t* finished_us) {
   const Instant now = parts_.clock->now();
   if (finished_us != nullptr) {

@@ -67,6 +67,14 @@ class Round {
 
   // Of the last plan: its prefill chunks, then its decode entries.
   std::span<const SlotOutcome> outcomes() const;
+  // The tree of the last plan's i-th entry that ran: root first, parents as rows. For those who
+  // look on; valid until the next plan.
+  struct TreeView {
+    std::span<const TokenId> tokens;
+    std::span<const std::int32_t> parents;
+    std::span<const std::int32_t> positions;
+  };
+  TreeView tree(std::size_t entry) const;
   // Wall times of the phases; collective and CPU time are the executor's to add.
   const StepTiming& timing() const { return timing_; }
 
