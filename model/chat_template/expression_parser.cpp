@@ -9,6 +9,7 @@
 namespace copse::chat {
 namespace {
 
+constexpr std::size_t kArgumentsMax = 64;
 constexpr int kHeightMax = 2 * limits::template_depth;  // a chain of + is as high as it is long
 
 ExpressionPtr make(ExpressionKind kind, int line, std::string name = "") {
@@ -134,9 +135,8 @@ ExpressionPtr ExpressionParser::parse_compare() {
   ExpressionPtr left = parse_binary(0);
   for (;;) {
     std::string name;
-    if (tokens_.is(TokenKind::symbol) &&
-        std::find(std::begin(kOperators), std::end(kOperators), tokens_.peek().text) !=
-            std::end(kOperators)) {
+    if (tokens_.is(TokenKind::symbol) && std::find(std::begin(kOperators), std::end(kOperators),
+                                                   tokens_.peek().text) != std::end(kOperators)) {
       name = tokens_.next().text;
     } else if (tokens_.skip_word("in")) {
       name = "in";
@@ -312,6 +312,9 @@ void ExpressionParser::parse_arguments(Expression& call) {
       call.named.emplace_back(std::move(name), std::move(value));
     } else {
       add(call, parse());
+    }
+    if (call.operands.size() + call.named.size() > kArgumentsMax) {
+      fail_template(ErrorCode::resource_exhausted, call.line, "too many arguments");
     }
     if (!tokens_.skip_symbol(",")) break;
   }

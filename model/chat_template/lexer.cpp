@@ -13,8 +13,12 @@ namespace {
 bool is_name_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+bool is_blank(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
 
 std::string normalized(std::string_view source) {
   std::string out;
@@ -189,6 +193,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize_template(std::string_view source) { return Lexer(source).run(); }
+std::vector<Token> tokenize_template(std::string_view source) {
+  return Lexer(source).run();
+}
 
 }  // namespace copse::chat

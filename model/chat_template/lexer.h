@@ -9,8 +9,8 @@
 namespace copse::chat {
 
 enum class TokenKind : std::uint8_t {
-  data,          // text between tags
-  block_begin,   // {%
+  data,         // text between tags
+  block_begin,  // {%
   block_end,
   output_begin,  // {{
   output_end,

@@ -202,6 +202,8 @@ class TemplateParser {
 
 }  // namespace
 
-Body parse_template(std::string_view source) { return TemplateParser(source).run(); }
+Body parse_template(std::string_view source) {
+  return TemplateParser(source).run();
+}
 
 }  // namespace copse::chat

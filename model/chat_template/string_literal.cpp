@@ -7,9 +7,7 @@ namespace {
 
 void append_utf8(std::string& out, std::uint32_t point) {
   if (point > 0x10FFFF || (point >= 0xD800 && point < 0xE000)) point = 0xFFFD;
-  const auto tail = [&](int shift) {
-    out += static_cast<char>(0x80 | ((point >> shift) & 0x3F));
-  };
+  const auto tail = [&](int shift) { out += static_cast<char>(0x80 | ((point >> shift) & 0x3F)); };
   if (point < 0x80) {
     out += static_cast<char>(point);
   } else if (point < 0x800) {

@@ -7,16 +7,18 @@
 namespace copse::chat {
 namespace {
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+bool continues(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
 
 bool is_space(std::string_view character) {
   if (character.size() == 1) {
     const char c = character[0];
     return c == ' ' || (c >= '\t' && c <= '\r') || (c >= '\x1C' && c <= '\x1F');
   }
-  constexpr std::string_view kWide[] = {
-      "\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\xA8", "\xE2\x80\xA9",
-      "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+  constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80",
+                                        "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF",
+                                        "\xE2\x81\x9F", "\xE3\x80\x80"};
   if (std::find(std::begin(kWide), std::end(kWide), character) != std::end(kWide)) return true;
   return character.size() == 3 && character >= "\xE2\x80\x80" && character <= "\xE2\x80\x8A";
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "model/chat_template/budget.h"
 #include "model/chat_template/failure.h"
 
 namespace copse::chat {
@@ -21,10 +22,14 @@ void check_depth(int depth) {
 
 // Numbers and booleans compare as numbers; others have none.
 const double* number_of(const Value& value, double& room) {
-  if (const auto* flag = std::get_if<bool>(&value)) room = *flag ? 1 : 0;
-  else if (const auto* integer = std::get_if<std::int64_t>(&value)) room = double(*integer);
-  else if (const auto* real = std::get_if<double>(&value)) room = *real;
-  else return nullptr;
+  if (const auto* flag = std::get_if<bool>(&value))
+    room = *flag ? 1 : 0;
+  else if (const auto* integer = std::get_if<std::int64_t>(&value))
+    room = double(*integer);
+  else if (const auto* real = std::get_if<double>(&value))
+    room = *real;
+  else
+    return nullptr;
   return &room;
 }
 
@@ -45,7 +50,9 @@ void Dict::set(const Text& key, Value value) {
   }
 }
 
-Value text_value(Text text) { return std::make_shared<const Text>(std::move(text)); }
+Value text_value(Text text) {
+  return std::make_shared<const Text>(std::move(text));
+}
 
 Value text_value(std::string_view bytes, TextOrigin origin) {
   return text_value(Text(bytes, origin));
@@ -66,13 +73,17 @@ Value dict_value(Dict dict) {
 Value from_json(const nlohmann::ordered_json& json, TextOrigin origin) {
   using Type = nlohmann::ordered_json::value_t;
   switch (json.type()) {
-    case Type::boolean: return json.get<bool>();
-    case Type::number_integer: return json.get<std::int64_t>();
+    case Type::boolean:
+      return json.get<bool>();
+    case Type::number_integer:
+      return json.get<std::int64_t>();
     case Type::number_unsigned:
       if (json.get<std::uint64_t>() > INT64_MAX) return json.get<double>();
       return json.get<std::int64_t>();
-    case Type::number_float: return json.get<double>();
-    case Type::string: return text_value(json.get_ref<const std::string&>(), origin);
+    case Type::number_float:
+      return json.get<double>();
+    case Type::string:
+      return text_value(json.get_ref<const std::string&>(), origin);
     case Type::array: {
       std::vector<Value> items;
       for (const auto& item : json) items.push_back(from_json(item, origin));
@@ -85,14 +96,15 @@ Value from_json(const nlohmann::ordered_json& json, TextOrigin origin) {
       }
       return dict_value(std::move(dict));
     }
-    default: return None{};
+    default:
+      return None{};
   }
 }
 
 std::string_view kind_name(const Value& value) {
-  constexpr std::string_view kNames[] = {"undefined", "none",   "a boolean", "an integer",
-                                         "a number",  "a string", "a list",    "a mapping",
-                                         "a namespace", "a macro", "a function"};
+  constexpr std::string_view kNames[] = {"undefined",   "none",     "a boolean", "an integer",
+                                         "a number",    "a string", "a list",    "a mapping",
+                                         "a namespace", "a macro",  "a function"};
   return kNames[value.index()];
 }
 
@@ -105,7 +117,8 @@ bool is_true(const Value& value) {
   return !is_undefined(value) && !std::holds_alternative<None>(value);
 }
 
-bool is_equal(const Value& a, const Value& b) {
+bool is_equal(const Value& a, const Value& b, Budget& budget, int line) {
+  budget.spend(1, line);
   double room_a = 0;
   double room_b = 0;
   const auto* integer_a = std::get_if<std::int64_t>(&a);
@@ -115,18 +128,24 @@ bool is_equal(const Value& a, const Value& b) {
   const double* number_b = number_of(b, room_b);
   if (number_a != nullptr && number_b != nullptr) return *number_a == *number_b;
   if (a.index() != b.index()) return false;
-  if (const Text* text = as_text(a)) return text->bytes() == as_text(b)->bytes();
+  if (const Text* text = as_text(a)) {
+    const Text* other = as_text(b);
+    if (text->size() != other->size()) return false;
+    budget.spend_bytes(text->size(), line);
+    return text->bytes() == other->bytes();
+  }
   if (const List* list = as_list(a)) {
     const List* other = as_list(b);
-    return std::equal(list->items.begin(), list->items.end(), other->items.begin(),
-                      other->items.end(), is_equal);
+    return std::equal(
+        list->items.begin(), list->items.end(), other->items.begin(), other->items.end(),
+        [&](const Value& one, const Value& two) { return is_equal(one, two, budget, line); });
   }
   if (const Dict* dict = as_dict(a)) {
     const Dict* other = as_dict(b);
     return dict->entries.size() == other->entries.size() &&
            std::all_of(dict->entries.begin(), dict->entries.end(), [&](const auto& entry) {
              const Value* match = other->find(entry.first.bytes());
-             return match != nullptr && is_equal(entry.second, *match);
+             return match != nullptr && is_equal(entry.second, *match, budget, line);
            });
   }
   if (const auto* space = std::get_if<Namespace*>(&a)) return *space == std::get<Namespace*>(b);

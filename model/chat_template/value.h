@@ -16,13 +16,16 @@
 
 namespace copse::chat {
 
+class Budget;
 struct List;
 struct Dict;
 struct Namespace;
 struct Statement;  // of the syntax tree: a macro is called through it
 
 struct Undefined {
-  std::string name;  // what was asked for, for the error of whoever uses it
+  Undefined() = default;
+  explicit Undefined(std::string_view of) : name(std::make_shared<const std::string>(of)) {}
+  std::shared_ptr<const std::string> name;  // what was asked for, for the error of its user
 };
 struct None {};
 enum class Function : std::uint8_t { raise_exception, range, make_namespace, make_dict };
@@ -74,16 +77,20 @@ inline const Dict* as_dict(const Value& value) {
   const auto* dict = std::get_if<DictPtr>(&value);
   return dict == nullptr ? nullptr : dict->get();
 }
-inline bool is_undefined(const Value& value) { return std::holds_alternative<Undefined>(value); }
+inline bool is_undefined(const Value& value) {
+  return std::holds_alternative<Undefined>(value);
+}
 
 // "a string", "a list" and so on, for errors.
 std::string_view kind_name(const Value& value);
 
 bool is_true(const Value& value);
-bool is_equal(const Value& a, const Value& b);
+// Pays per value and byte that is compared, as to_text and to_json_text do for what they write: a
+// list that holds another twice, that one another twice, is longer than anyone can wait.
+bool is_equal(const Value& a, const Value& b, Budget& budget, int line);
 
 // As Python's str(): what {{ }} prints.
-Text to_text(const Value& value);
+Text to_text(const Value& value, Budget& budget, int line);
 
 struct JsonStyle {
   int indent = -1;  // -1: one line
@@ -91,6 +98,6 @@ struct JsonStyle {
   Text key_separator;
 };
 // As Python's json.dumps(ensure_ascii=False); throws Failure for what is no JSON.
-Text to_json_text(const Value& value, const JsonStyle& style);
+Text to_json_text(const Value& value, const JsonStyle& style, Budget& budget, int line);
 
 }  // namespace copse::chat

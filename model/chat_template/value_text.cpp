@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "model/chat_template/budget.h"
 #include "model/chat_template/failure.h"
 #include "model/chat_template/value.h"
 
@@ -48,25 +49,38 @@ std::string_view hex_escape(char c, std::string& room, std::string_view prefix) 
 
 std::string_view json_escape(char c, std::string& room) {
   switch (c) {
-    case '"': return "\\\"";
-    case '\\': return "\\\\";
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    case '\b': return "\\b";
-    case '\f': return "\\f";
-    default: break;
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    case '\b':
+      return "\\b";
+    case '\f':
+      return "\\f";
+    default:
+      break;
   }
   return static_cast<unsigned char>(c) < 0x20 ? hex_escape(c, room, "\\u00") : std::string_view();
 }
 
 std::string_view repr_escape(char c, std::string& room) {
   switch (c) {
-    case '\\': return "\\\\";
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    default: break;
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      break;
   }
   const auto byte = static_cast<unsigned char>(c);
   return byte < 0x20 || byte == 0x7F ? hex_escape(c, room, "\\x") : std::string_view();
@@ -74,20 +88,6 @@ std::string_view repr_escape(char c, std::string& room) {
 
 std::string_view repr_escape_quoted(char c, std::string& room) {
   return c == '\'' ? "\\'" : repr_escape(c, room);
-}
-
-void append_repr(Text& out, const Value& value) {
-  const Text* text = as_text(value);
-  if (text == nullptr) {
-    out.append(to_text(value));
-    return;
-  }
-  const bool single = text->bytes().find('\'') != std::string::npos;
-  const bool twice = text->bytes().find('"') != std::string::npos;
-  const std::string_view quote = single && !twice ? "\"" : "'";
-  out.append(quote, kOurs);
-  append_escaped(out, *text, quote == "'" ? repr_escape_quoted : repr_escape);
-  out.append(quote, kOurs);
 }
 
 void append_json_string(Text& out, const Text& text) {
@@ -98,6 +98,8 @@ void append_json_string(Text& out, const Text& text) {
 
 struct JsonWriter {
   const JsonStyle& style;
+  Budget& budget;
+  int source_line;
   Text out;
 
   void line(int depth) {
@@ -105,7 +107,11 @@ struct JsonWriter {
     out.append("\n" + std::string(static_cast<std::size_t>(style.indent * depth), ' '), kOurs);
   }
   void write(const Value& value, int depth) {
-    if (const Text* text = as_text(value)) return append_json_string(out, *text);
+    budget.spend(1, source_line);
+    if (const Text* text = as_text(value)) {
+      budget.spend_text(*text, source_line);
+      return append_json_string(out, *text);
+    }
     if (const List* list = as_list(value)) return write_list(*list, depth);
     if (const Dict* dict = as_dict(value)) return write_dict(*dict, depth);
     if (std::holds_alternative<None>(value)) return out.append("null", kOurs);
@@ -113,7 +119,7 @@ struct JsonWriter {
       return out.append(*flag ? "true" : "false", kOurs);
     }
     if (std::holds_alternative<std::int64_t>(value) || std::holds_alternative<double>(value)) {
-      return out.append(to_text(value));
+      return out.append(to_text(value, budget, source_line));
     }
     throw Failure{{ErrorCode::invalid_argument, "chat_template",
                    "tojson of " + std::string(kind_name(value))}};
@@ -142,47 +148,72 @@ struct JsonWriter {
   }
 };
 
-Text list_text(const List& list) {
-  Text out("[", kOurs);
-  for (std::size_t i = 0; i < list.items.size(); ++i) {
-    if (i > 0) out.append(", ", kOurs);
-    append_repr(out, list.items[i]);
-  }
-  out.append("]", kOurs);
-  return out;
-}
+struct PythonPrinter {
+  Budget& budget;
+  int source_line;
+  Text out;
 
-Text dict_text(const Dict& dict) {
-  Text out("{", kOurs);
-  for (std::size_t i = 0; i < dict.entries.size(); ++i) {
-    if (i > 0) out.append(", ", kOurs);
-    append_repr(out, text_value(dict.entries[i].first));
-    out.append(": ", kOurs);
-    append_repr(out, dict.entries[i].second);
+  void repr(const Value& value) {
+    const Text* text = as_text(value);
+    if (text == nullptr) return print(value);
+    budget.spend_text(*text, source_line);
+    const bool single = text->bytes().find('\'') != std::string::npos;
+    const bool twice = text->bytes().find('"') != std::string::npos;
+    const std::string_view quote = single && !twice ? "\"" : "'";
+    out.append(quote, kOurs);
+    append_escaped(out, *text, quote == "'" ? repr_escape_quoted : repr_escape);
+    out.append(quote, kOurs);
   }
-  out.append("}", kOurs);
-  return out;
-}
+  void print(const Value& value) {
+    budget.spend(1, source_line);
+    if (const List* list = as_list(value)) return print_list(*list);
+    if (const Dict* dict = as_dict(value)) return print_dict(*dict);
+    if (const Text* text = as_text(value)) {
+      budget.spend_text(*text, source_line);
+      return out.append(*text);
+    }
+    if (is_undefined(value)) return;
+    if (std::holds_alternative<None>(value)) return out.append("None", kOurs);
+    if (const auto* flag = std::get_if<bool>(&value)) {
+      return out.append(*flag ? "True" : "False", kOurs);
+    }
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+      return out.append(std::to_string(*integer), kOurs);
+    }
+    if (const auto* real = std::get_if<double>(&value)) return out.append(real_text(*real), kOurs);
+    throw Failure{{ErrorCode::invalid_argument, "chat_template",
+                   std::string(kind_name(value)) + " cannot be printed"}};
+  }
+  void print_list(const List& list) {
+    out.append("[", kOurs);
+    for (std::size_t i = 0; i < list.items.size(); ++i) {
+      if (i > 0) out.append(", ", kOurs);
+      repr(list.items[i]);
+    }
+    out.append("]", kOurs);
+  }
+  void print_dict(const Dict& dict) {
+    out.append("{", kOurs);
+    for (std::size_t i = 0; i < dict.entries.size(); ++i) {
+      if (i > 0) out.append(", ", kOurs);
+      repr(text_value(dict.entries[i].first));
+      out.append(": ", kOurs);
+      repr(dict.entries[i].second);
+    }
+    out.append("}", kOurs);
+  }
+};
 
 }  // namespace
 
-Text to_text(const Value& value) {
-  if (const Text* text = as_text(value)) return *text;
-  if (const List* list = as_list(value)) return list_text(*list);
-  if (const Dict* dict = as_dict(value)) return dict_text(*dict);
-  if (is_undefined(value)) return {};
-  if (std::holds_alternative<None>(value)) return {"None", kOurs};
-  if (const auto* flag = std::get_if<bool>(&value)) return {*flag ? "True" : "False", kOurs};
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-    return {std::to_string(*integer), kOurs};
-  }
-  if (const auto* real = std::get_if<double>(&value)) return {real_text(*real), kOurs};
-  throw Failure{{ErrorCode::invalid_argument, "chat_template",
-                 std::string(kind_name(value)) + " cannot be printed"}};
+Text to_text(const Value& value, Budget& budget, int line) {
+  PythonPrinter printer{budget, line, {}};
+  printer.print(value);
+  return std::move(printer.out);
 }
 
-Text to_json_text(const Value& value, const JsonStyle& style) {
-  JsonWriter writer{style, {}};
+Text to_json_text(const Value& value, const JsonStyle& style, Budget& budget, int line) {
+  JsonWriter writer{style, budget, line, {}};
   writer.write(value, 0);
   return std::move(writer.out);
 }
