@@ -62,7 +62,7 @@ class Interpreter {
   CallSite site(int line) { return {budget_, line}; }
 
   Budget budget_;
-  std::vector<Scope> scopes_;     // globals, the template's own, then loops and macros
+  std::deque<Scope> scopes_;      // globals, the template's own, then loops and macros
   std::size_t visible_from_ = 1;  // a macro sees the first two scopes and those from here on
   std::vector<Loop> loops_;
   std::deque<Namespace> namespaces_;

@@ -158,7 +158,9 @@ class TemplateParser {
     if (node->targets.size() != 1) tokens_.fail_unexpected("'='");
     node->kind = StatementKind::capture;
     end_tag();
+    const int loops = std::exchange(loops_, 0);  // no break out of a text that is being captured
     node->body = parse_body({"endset"});
+    loops_ = loops;
     tokens_.expect_word("endset");
     end_tag();
     return node;

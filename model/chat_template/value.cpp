@@ -70,7 +70,8 @@ Value dict_value(Dict dict) {
   return std::make_shared<const Dict>(std::move(dict));
 }
 
-Value from_json(const nlohmann::ordered_json& json, TextOrigin origin) {
+Value from_json(const nlohmann::ordered_json& json, TextOrigin origin, int depth) {
+  check_depth(depth);
   using Type = nlohmann::ordered_json::value_t;
   switch (json.type()) {
     case Type::boolean:
@@ -86,13 +87,13 @@ Value from_json(const nlohmann::ordered_json& json, TextOrigin origin) {
       return text_value(json.get_ref<const std::string&>(), origin);
     case Type::array: {
       std::vector<Value> items;
-      for (const auto& item : json) items.push_back(from_json(item, origin));
+      for (const auto& item : json) items.push_back(from_json(item, origin, depth + 1));
       return list_value(std::move(items));
     }
     case Type::object: {
       Dict dict;
       for (const auto& [key, item] : json.items()) {
-        dict.set(Text(key, origin), from_json(item, origin));
+        dict.set(Text(key, origin), from_json(item, origin, depth + 1));
       }
       return dict_value(std::move(dict));
     }

@@ -63,7 +63,7 @@ Value list_value(std::vector<Value> items);
 Value dict_value(Dict dict);
 
 // All strings in it have the given origin.
-Value from_json(const nlohmann::ordered_json& json, TextOrigin origin);
+Value from_json(const nlohmann::ordered_json& json, TextOrigin origin, int depth = 0);
 
 inline const Text* as_text(const Value& value) {
   const auto* text = std::get_if<TextPtr>(&value);
