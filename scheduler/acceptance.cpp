@@ -9,10 +9,6 @@ constexpr double kMemory = 50;        // rounds that a mean remembers
 constexpr double kGuessWeight = 2;    // rounds that the interpolated guess counts for
 constexpr double kGuessPerLog = 0.6;  // accepted tokens per doubling of the nodes, before any round
 
-double log_nodes(int nodes) {
-  return std::log2(1.0 + nodes);
-}
-
 }  // namespace
 
 void ServerAcceptance::Share::add(double value) {
@@ -34,7 +30,8 @@ ServerAcceptance::ServerAcceptance(int draft_block, int nodes_max)
   }
   tree_.resize(arms_.size());
   accepted_.resize(arms_.size());
-  recompute();
+  for (const DraftChoice& arm : arms_) log_nodes_.push_back(std::log2(1.0 + arm.nodes));
+  refresh();
 }
 
 std::size_t ServerAcceptance::arm_of(DraftChoice choice) const {
@@ -64,12 +61,12 @@ double ServerAcceptance::measured(std::size_t arm) const {
 }
 
 double ServerAcceptance::interpolated(std::size_t arm) const {
-  const double x = log_nodes(arms_[arm].nodes);
+  const double x = log_nodes_[arm];
   double x0 = 0, y0 = 0, x1 = 0, y1 = 0;  // nearest measured below (at worst the origin) and above
   bool below = false, above = false;
   for (std::size_t other = 1; other < arms_.size(); ++other) {
     if (other == arm || weight(other) < 1) continue;
-    const double xo = log_nodes(arms_[other].nodes);
+    const double xo = log_nodes_[other];
     if (xo <= x && (!below || xo >= x0)) {
       below = true, x0 = xo, y0 = measured(other);
     } else if (xo > x && (!above || xo < x1)) {
@@ -82,7 +79,9 @@ double ServerAcceptance::interpolated(std::size_t arm) const {
   return y0 + 0.5 * (x - x0) * y0 / std::max(x0, 1.0);
 }
 
-void ServerAcceptance::recompute() {
+void ServerAcceptance::refresh() {
+  if (!stale_) return;
+  stale_ = false;
   for (std::size_t arm = 1; arm < arms_.size(); ++arm) {
     const double rounds = weight(arm);
     const double sum = kGuessWeight * interpolated(arm) + rounds * measured(arm);
@@ -102,7 +101,7 @@ void ServerAcceptance::observe(std::size_t arm, int walk_length) {
     if (chain) chain_[static_cast<std::size_t>(d)].add(reached);
   }
   if (!chain) tree_[arm].add(taken);
-  recompute();
+  stale_ = true;
 }
 
 double ServerAcceptance::reached(int position) const {

@@ -60,8 +60,9 @@ class ServerAcceptance {
   double accepted(std::size_t arm) const { return accepted_[arm]; }
   // Rounds behind that figure, after decay.
   double rounds(std::size_t arm) const { return weight(arm); }
-  // walk_length counts the root, untruncated.
+  // walk_length counts the root, untruncated. accepted() follows at the next refresh: once a step.
   void observe(std::size_t arm, int walk_length);
+  void refresh();
   // Share of drafted rounds whose walk took the draft token at `position` (from 0).
   double reached(int position) const;
 
@@ -74,13 +75,14 @@ class ServerAcceptance {
   double weight(std::size_t arm) const;
   double measured(std::size_t arm) const;
   double interpolated(std::size_t arm) const;
-  void recompute();
 
   int positions_;
+  bool stale_ = true;
   std::vector<DraftChoice> arms_;
   std::vector<Share> tree_;                         // per arm: accepted draft tokens of a round
   std::array<Share, limits::draft_block> chain_{};  // per position: reached by chains
   std::array<Share, limits::draft_block> positions_reached_{};  // by any draft
+  std::vector<double> log_nodes_;                               // per arm: log2(1 + nodes)
   std::vector<double> accepted_;
 };
 

@@ -115,6 +115,7 @@ DraftPolicy::Arms DraftPolicy::previous(std::span<RequestDraft* const> requests,
 std::vector<DraftChoice> DraftPolicy::choose(std::span<RequestDraft* const> requests,
                                              const StepShare& others) {
   if (requests.empty()) return {};
+  server_.refresh();
   const Arms plain(requests.size(), 0);
   const double plain_rate = outcome(requests, plain, others).rate;
   Arms arms = plain;
