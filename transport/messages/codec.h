@@ -69,7 +69,11 @@ void write(WireWriter& out, const T& value) {
     out.text(value);
   } else if constexpr (IsBounded<T>::value) {
     out.array(value.size());
-    for (const auto& item : value) write(out, item);
+    if constexpr (std::same_as<typename T::value_type, std::int32_t>) {
+      out.integers({value.data(), value.size()});
+    } else {
+      for (const auto& item : value) write(out, item);
+    }
   } else {
     static_assert(Struct<T>, "this type does not travel");
     out.array(field_count<T>());
@@ -108,6 +112,13 @@ bool read_bounded(WireReader& in, T& value) {
   const auto count = in.open_array(T::max_size());
   if (!count.has_value()) return false;
   value.clear();
+  if constexpr (std::same_as<typename T::value_type, std::int32_t>) {
+    value.resize(*count);
+    const std::size_t good = in.integers({value.data(), value.size()});
+    if (good < *count) return in.within(good);
+    in.close_array();
+    return true;
+  }
   value.reserve(*count);
   for (std::size_t i = 0; i < *count; ++i) {
     typename T::value_type item{};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <msgpack.hpp>
 #include <string>
 #include <vector>
@@ -105,6 +106,25 @@ TEST(Codec, FloatsStayFloatsForOtherReaders) {
   const Bytes wire = encode(StepCost{.nodes = 4, .step_us = 12});
   const auto handle = msgpack::unpack(reinterpret_cast<const char*>(wire.data()), wire.size());
   EXPECT_EQ(handle.get().via.array.ptr[1].type, msgpack::type::FLOAT32);
+}
+
+// The fast way of arrays of tokens spells them as the packer does, at each edge of each width.
+TEST(Codec, SpellsTokensAsThePackerDoes) {
+  Submit submit;
+  for (const std::int64_t edge :
+       {0x0, 0x20, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff}) {
+    for (std::int64_t near = edge - 1; near <= edge + 1; ++near) {
+      for (const std::int64_t value : {near, -near - 1}) {
+        if (std::in_range<TokenId>(value)) submit.prompt.push_back(static_cast<TokenId>(value));
+      }
+    }
+  }
+  msgpack::sbuffer packed;
+  msgpack::pack(packed, std::vector<TokenId>(submit.prompt.begin(), submit.prompt.end()));
+  const Bytes wire = encode(submit);
+  ASSERT_GT(wire.size(), packed.size() + 2);
+  EXPECT_EQ(std::memcmp(wire.data() + 2, packed.data(), packed.size()), 0);
+  EXPECT_EQ(*decode<Submit>(wire), submit);
 }
 
 TEST(Codec, CarriesTheLongestPrompt) {

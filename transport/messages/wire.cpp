@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <msgpack/pack.hpp>
+#include <utility>
 
 namespace copse {
 namespace {
@@ -43,6 +44,41 @@ void WireWriter::unsigned_integer(std::uint64_t value) {
 void WireWriter::signed_integer(std::int64_t value) {
   ByteSink sink{bytes_};
   Packer(sink).pack_int64(value);
+}
+
+void WireWriter::integers(std::span<const std::int32_t> values) {
+  const std::size_t before = bytes_.size();
+  bytes_.resize(before + 5 * values.size());
+  std::byte* at = bytes_.data() + before;
+  const auto put = [&at](std::uint32_t tag, std::uint32_t bits, int width) {
+    *at++ = static_cast<std::byte>(tag);
+    for (int shift = 8 * (width - 1); shift >= 0; shift -= 8) {
+      *at++ = static_cast<std::byte>(bits >> shift & 0xff);
+    }
+  };
+  for (const std::int32_t value : values) {
+    const auto bits = static_cast<std::uint32_t>(value);
+    if (value >= 0) {
+      if (bits < 0x80) {
+        put(bits, 0, 0);
+      } else if (bits < 0x100) {
+        put(0xcc, bits, 1);
+      } else if (bits < 0x10000) {
+        put(0xcd, bits, 2);
+      } else {
+        put(0xce, bits, 4);
+      }
+    } else if (value >= -0x20) {
+      put(bits & 0xff, 0, 0);
+    } else if (value >= -0x80) {
+      put(0xd0, bits, 1);
+    } else if (value >= -0x8000) {
+      put(0xd1, bits, 2);
+    } else {
+      put(0xd2, bits, 4);
+    }
+  }
+  bytes_.resize(static_cast<std::size_t>(at - bytes_.data()));
 }
 
 // Not the packer's own: it writes a float of integer value as an integer.
@@ -106,6 +142,30 @@ std::optional<WireReader::Integer> WireReader::integer() {
     return Integer{.huge = *raw, .is_huge = true};
   }
   return Integer{.value = static_cast<std::int64_t>(*raw)};
+}
+
+std::size_t WireReader::integers(std::span<std::int32_t> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    // The spellings that nearly all tokens have; everything else goes the general way.
+    const std::byte* at = bytes_.data() + at_;
+    const auto byte = [at](int k) { return std::to_integer<std::uint32_t>(at[k]); };
+    if (left() >= 5 && byte(0) == 0xce && byte(1) < 0x80) {
+      values[i] = static_cast<std::int32_t>(byte(1) << 24 | byte(2) << 16 | byte(3) << 8 | byte(4));
+      at_ += 5;
+    } else if (left() >= 3 && byte(0) == 0xcd) {
+      values[i] = static_cast<std::int32_t>(byte(1) << 8 | byte(2));
+      at_ += 3;
+    } else {
+      const auto wide = integer();
+      if (!wide.has_value()) return i;
+      if (wide->is_huge || !std::in_range<std::int32_t>(wide->value)) {
+        fail("an integer is out of range");
+        return i;
+      }
+      values[i] = static_cast<std::int32_t>(wide->value);
+    }
+  }
+  return values.size();
 }
 
 bool WireReader::floating(double& value) {

@@ -18,6 +18,9 @@ class WireWriter {
   void array(std::size_t count);
   void unsigned_integer(std::uint64_t value);
   void signed_integer(std::int64_t value);
+  // The elements of an array of tokens or pages, as signed_integer writes each: a prompt has a
+  // quarter million of them.
+  void integers(std::span<const std::int32_t> values);
   void floating(float value);
   void floating(double value);
   void boolean(bool value);
@@ -41,6 +44,8 @@ class WireReader {
     bool is_huge = false;
   };
   std::optional<Integer> integer();
+  // As many integers as `values` has room for. The number that were read: fewer after an error.
+  std::size_t integers(std::span<std::int32_t> values);
   bool floating(float& value);  // float32 or float64 on the wire, finite, in range
   bool floating(double& value);
   bool boolean(bool& value);
