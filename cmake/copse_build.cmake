@@ -32,6 +32,14 @@ add_compile_options(-Wall -Wextra -Wconversion -Wshadow -Werror -ffp-contract=of
 if(COPSE_SANITIZE)
   add_compile_options(-fsanitize=${COPSE_SANITIZE} -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${COPSE_SANITIZE})
-  # GCC's flow analysis reports false positives in instrumented standard containers.
-  add_compile_options(-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Its flow analysis reports false positives in instrumented standard containers.
+    add_compile_options(-Wno-error=maybe-uninitialized -Wno-error=stringop-overflow)
+  endif()
+endif()
+
+# A fuzzer finds its way by coverage, so the libraries are instrumented too (tests/fuzz).
+option(COPSE_FUZZ "build the fuzz targets; needs clang" OFF)
+if(COPSE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
