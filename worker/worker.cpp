@@ -35,6 +35,7 @@ void Worker::on(const PeerId& from, const WorkerWelcome& welcome) {
     ++refused_;
     return;
   }
+  spdlog::debug("welcome to epoch {}", welcome.epoch);
   state_ = State::loading;
   watchdog_.start(clock_.now(), milliseconds(limits::load_hard_ms / 2),
                   milliseconds(limits::load_hard_ms));
@@ -58,6 +59,7 @@ void Worker::on(const PeerId& from, const StepPlan& plan) {
   if (in_flight_.size() >= limits::plans_in_flight) {
     return fail("more plans in flight than allowed", WorkerExit::failed);
   }
+  if (!any_submitted_) spdlog::debug("the first plan is step {}", plan.step);
   any_submitted_ = true;
   last_submitted_ = plan.step;
   in_flight_.push_back({plan.step, !plan.prefill.empty()});
@@ -134,6 +136,7 @@ void Worker::on_load_progress(const LoadProgress& progress) {
 
 void Worker::on_ready(const WorkerReady& ready) {
   if (state_ != State::loading) return;
+  spdlog::debug("ready after {:.2f} s: {} slots, {} pages", ready.load_s, ready.slots, ready.pages);
   state_ = State::ready;
   watchdog_.stop();
   if (link_.send(config_.coordinator, ready) != SendResult::ok) {
