@@ -154,6 +154,11 @@ Value indent(Site site, In value, Args arguments) {
   return text_value(std::move(out));
 }
 
+// Jinja's map and select take whatever is false for an empty list.
+std::vector<Value> items_or_none(Site site, In value) {
+  return is_true(value) ? items_of(site, value) : std::vector<Value>();
+}
+
 // map('filter', ...) and map(attribute='name').
 Value map(Site site, In value, Args arguments) {
   std::vector<Value> out;
@@ -169,7 +174,7 @@ Value map(Site site, In value, Args arguments) {
   Arguments rest = arguments;
   if (!rest.positional.empty()) rest.positional.erase(rest.positional.begin());
   const Value* otherwise = arguments.find(99, "default");
-  for (const Value& item : items_of(site, value)) {
+  for (const Value& item : items_or_none(site, value)) {
     site.budget.spend(1, site.line);
     Value one =
         attribute == nullptr ? filter(site, item, rest) : member_of(site, item, attribute->bytes());
@@ -193,7 +198,7 @@ Value choose(Site site, In value, Args arguments, bool by_attribute, bool keep) 
     rest.positional.push_back(arguments.positional[i]);
   }
   std::vector<Value> out;
-  for (const Value& item : items_of(site, value)) {
+  for (const Value& item : items_or_none(site, value)) {
     site.budget.spend(1, site.line);
     const Value tested = attribute == nullptr ? item : member_of(site, item, attribute->bytes());
     const bool holds = test == nullptr ? is_true(tested) : test(site, tested, rest);
