@@ -1,6 +1,6 @@
 #pragma once
 // One simulated life of a copse: a seed decides the machine, the load and the faults; checkers
-// watch all the time; then the faults stop and everything must finish (docs/faults.md).
+// watch all the time; then the faults stop and everything must finish.
 #include <memory>
 #include <string>
 #include <vector>
