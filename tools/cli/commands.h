@@ -12,6 +12,7 @@ using Run = std::function<Result<int>()>;
 
 Run add_serve(CLI::App& app);
 Run add_generate(CLI::App& app);
+Run add_chat(CLI::App& app);
 Run add_score(CLI::App& app);
 Run add_inspect(CLI::App& app);
 

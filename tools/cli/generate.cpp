@@ -6,10 +6,10 @@
 #include <string>
 
 #include "base/json.h"
-#include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/tokenizer.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/engine_session.h"
+#include "tools/cli/request.h"
 #include "tools/cli/sampling_options.h"
 
 namespace copse::cli {
@@ -21,55 +21,6 @@ struct GenerateOptions {
   std::string prompt;
   std::string prompt_ids;
   bool json = false;
-};
-
-// Collects one request's tokens; prints text as it comes unless silent.
-class Collector final : public StreamHandler {
- public:
-  Collector(const Tokenizer& tokenizer, const Clock& clock, bool print)
-      : detokenizer_(tokenizer, /*skip_special=*/true), clock_(clock), print_(print) {}
-
-  void on_tokens(const Tokens& tokens) override {
-    if (ids.empty()) first = clock_.now();
-    last = clock_.now();
-    for (const TokenId token : tokens.tokens) {
-      ids.push_back(token);
-      add(detokenizer_.push(token));
-    }
-  }
-  void on_finished(const RequestFinished& end) override {
-    add(detokenizer_.finish());
-    finished = end;
-  }
-  void on_refused(const RequestRefused& refused) override {
-    const bool invalid =
-        refused.kind == RefusalKind::invalid || refused.kind == RefusalKind::too_long;
-    error = Error{invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable, refused.at,
-                  refused.message};
-  }
-  void on_lost(RequestId) override {
-    error = Error{ErrorCode::unavailable, "engine", "the coordinator was lost"};
-  }
-  bool done() const { return finished.has_value() || error.has_value(); }
-
-  std::vector<TokenId> ids;
-  std::string text;
-  std::optional<RequestFinished> finished;
-  std::optional<Error> error;
-  Instant first{};
-  Instant last{};
-
- private:
-  void add(const std::string& piece) {
-    text += piece;
-    if (print_) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
-    }
-  }
-  Detokenizer detokenizer_;
-  const Clock& clock_;
-  bool print_;
 };
 
 Result<std::vector<TokenId>> parse_ids(const std::string& text) {
@@ -164,24 +115,12 @@ Result<int> run(GenerateOptions& options) {
   COPSE_RETURN_IF_ERROR(complete(options.engine));
   COPSE_TRY(const auto tokenizer, Tokenizer::load(options.engine.model));
   COPSE_TRY(const std::vector<TokenId> ids, prompt_tokens(options, *tokenizer));
-  if (!decltype(Submit::prompt)::fits(ids.size())) {
-    return Error{ErrorCode::invalid_argument, "--prompt", "is too long"};
-  }
   COPSE_TRY(const auto session, EngineSession::start(options.engine, !options.json));
   COPSE_RETURN_IF_ERROR(session->wait_ready());
 
-  SteadyClock clock;
-  Submit submit = to_submit(options.sampling);
-  submit.prompt.assign(ids.begin(), ids.end());
-  const auto collector = std::make_shared<Collector>(*tokenizer, clock, !options.json);
-  const Instant sent = clock.now();
-  const Result<RequestId> request = session->client().submit(submit, collector);
-  if (!request.ok()) return request.error();
-  COPSE_RETURN_IF_ERROR(session->run_until([&] { return collector->done(); }));
-  if (collector->error.has_value()) return *collector->error;
-  if (collector->finished->reason == FinishReason::error) {
-    return Error{ErrorCode::internal, "engine", collector->finished->error};
-  }
+  const Instant sent = SteadyClock().now();
+  COPSE_TRY(const auto collector,
+            run_request(*session, *tokenizer, to_submit(options.sampling), ids, !options.json));
   // The last step's status comes with the next heartbeat.
   const std::uint32_t rounds = collector->finished->draft.rounds;
   COPSE_RETURN_IF_ERROR(session->run_until([&] {

@@ -70,6 +70,7 @@ int run(int argc, char** argv) {
   const std::vector<Command> commands{
       add(app, "serve", "Start coordinator, workers and the REST gateway", add_serve),
       add(app, "generate", "Continue one prompt, without HTTP", add_generate),
+      add(app, "chat", "Talk to the model in the terminal", add_chat),
       add(app, "score", "Logits of a given text and tree (teacher-forced)", add_score),
       add(app, "inspect", "A checkpoint's shapes, sharding and memory per rank", add_inspect)};
   const bool json = wants_json(argc, argv);
