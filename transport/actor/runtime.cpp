@@ -29,6 +29,13 @@ struct ProcessRuntime::Parts {
 };
 
 ProcessRuntime::ProcessRuntime() : parts_(std::make_unique<Parts>()) {
+  // Older libraries can be brought down from a socket (CVE-2019-13132 and others). Whoever installs
+  // one behind a finished build ends here.
+  int major = 0;
+  int minor = 0;
+  int patch = 0;
+  zmq_version(&major, &minor, &patch);
+  CHECK(ZMQ_MAKE_VERSION(major, minor, patch) >= ZMQ_MAKE_VERSION(4, 3, 4));
   parts_->zmq = zmq_ctx_new();
   CHECK(parts_->zmq != nullptr);
   CHECK(zmq_ctx_set(parts_->zmq, ZMQ_IO_THREADS, 1) == 0);

@@ -1,5 +1,5 @@
 #pragma once
-// One ZeroMQ socket on the loop, hardened (docs/protocol.md lists the options and why).
+// One ZeroMQ socket on the loop, hardened (transport/README.md lists the options and why).
 #include <cstddef>
 #include <functional>
 #include <memory>
