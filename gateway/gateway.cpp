@@ -50,27 +50,27 @@ void Gateway::handle(const Route& route, const HttpRequest& request,
     exchange->respond(std::move(response));
   };
   const auto& status = world_.engine.status();
-  switch (route.endpoint) {
-    case Endpoint::root:
+  switch (route.resource) {
+    case Resource::root:
       return respond(root_page());
-    case Endpoint::health:
+    case Resource::health:
       return respond(health());
-    case Endpoint::metrics:
+    case Resource::metrics:
       return respond(
           {200,
            "text/plain; version=0.0.4; charset=utf-8",
            metrics_.text(status ? &*status : nullptr, world_.engine.connected(), connections_()),
            {}});
-    case Endpoint::models: {
+    case Resource::models: {
       const auto& welcome = world_.engine.welcome();
       return respond({200,
                       "application/json",
                       model_list(model_name_, started_, welcome ? welcome->context_tokens : 0),
                       {}});
     }
-    case Endpoint::completions:
+    case Resource::completions:
       return generate(parse_completion_request(request.body), ReplyKind::text, request, exchange);
-    case Endpoint::chat_completions:
+    case Resource::chat_completions:
       return generate(parse_chat_request(request.body), ReplyKind::chat, request, exchange);
   }
 }

@@ -4,13 +4,13 @@ namespace copse {
 namespace {
 
 constexpr Route kRoutes[] = {
-    {"GET", "/", Access::open, limits::other_body_bytes, Endpoint::root},
-    {"GET", "/health", Access::open, limits::other_body_bytes, Endpoint::health},
-    {"GET", "/metrics", Access::user, limits::other_body_bytes, Endpoint::metrics},
-    {"GET", "/v1/models", Access::user, limits::other_body_bytes, Endpoint::models},
-    {"POST", "/v1/completions", Access::user, limits::chat_body_bytes, Endpoint::completions},
+    {"GET", "/", Access::open, limits::other_body_bytes, Resource::root},
+    {"GET", "/health", Access::open, limits::other_body_bytes, Resource::health},
+    {"GET", "/metrics", Access::user, limits::other_body_bytes, Resource::metrics},
+    {"GET", "/v1/models", Access::user, limits::other_body_bytes, Resource::models},
+    {"POST", "/v1/completions", Access::user, limits::chat_body_bytes, Resource::completions},
     {"POST", "/v1/chat/completions", Access::user, limits::chat_body_bytes,
-     Endpoint::chat_completions},
+     Resource::chat_completions},
 };
 
 }  // namespace

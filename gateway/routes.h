@@ -11,7 +11,7 @@
 
 namespace copse {
 
-enum class Endpoint : std::uint8_t { root, health, metrics, models, completions, chat_completions };
+enum class Resource : std::uint8_t { root, health, metrics, models, completions, chat_completions };
 
 // Who may use a route. Every route names one: there is no default to forget.
 enum class Access : std::uint8_t {
@@ -24,7 +24,7 @@ struct Route {
   std::string_view path;
   Access access;
   std::size_t body_bytes;  // limit; more is 413
-  Endpoint endpoint;
+  Resource resource;
 };
 
 std::span<const Route> routes();

@@ -36,8 +36,8 @@ TEST(Routes, AWrongMethodIsToldTheRightOnes) {
 }
 
 TEST(Routes, HeadIsServedAsGetAndTheQueryIsNoPartOfThePath) {
-  EXPECT_EQ(match_route("HEAD", "/health").route->endpoint, Endpoint::health);
-  EXPECT_EQ(match_route("GET", "/health?deep=1").route->endpoint, Endpoint::health);
+  EXPECT_EQ(match_route("HEAD", "/health").route->resource, Resource::health);
+  EXPECT_EQ(match_route("GET", "/health?deep=1").route->resource, Resource::health);
 }
 
 }  // namespace
