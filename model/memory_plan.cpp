@@ -4,6 +4,7 @@
 
 #include "kernels/draft_attention/draft_attention.h"
 #include "kernels/verify_attention/verify_attention.h"
+#include "model/deepseek/target_parts.h"
 #include "model/deepseek/target_specs.h"
 #include "model/deepseek/target_weights.h"
 #include "model/dflash/drafter_weights.h"
@@ -72,11 +73,14 @@ std::uint64_t target_workspace_bytes(const ModelConfig& config, const TargetShar
   const std::uint64_t heads = wide(shard.heads.part.size());
   const std::uint64_t per_head = wide(config.head_dim()) + wide(config.latent_width()) +
                                  wide(config.kv_lora_rank) + wide(config.value_dim);
-  const std::uint64_t per_row = wide(config.hidden) * (3 + options.feature_layers.size()) +
-                                wide(config.rope_dim) + wide(config.q_lora_rank) +
-                                heads * per_head + wide(config.latent_width()) +
-                                2 * wide(shard.dense_inner.part.size()) + wide(config.experts) +
-                                2 * wide(config.experts_per_token);
+  const int world = shard.shard.world_size;
+  const int shared =
+      world > 1 ? (low_rank_panels(config) + world - 1) / world * kernels::panel_outputs : 0;
+  const std::uint64_t per_row =
+      wide(shared) * wide(world + 1) + wide(config.hidden) * (3 + options.feature_layers.size()) +
+      wide(config.rope_dim) + wide(config.q_lora_rank) + heads * per_head +
+      wide(config.latent_width()) + 2 * wide(shard.dense_inner.part.size()) + wide(config.experts) +
+      2 * wide(config.experts_per_token);
   const std::uint64_t per_logit_row = wide(config.hidden) + wide(shard.vocabulary.local);
   const std::uint64_t floats = wide(options.rows_max) * per_row +
                                wide(options.logit_rows_max) * per_logit_row +

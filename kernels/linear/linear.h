@@ -68,6 +68,11 @@ PackedWeight pack_weight(const float* source, int outputs, int inputs, std::ptrd
 // weight.inputs(); 1 where the sum is not split over ranks.
 void linear(ConstMatrix x, const PackedWeight& weight, Matrix y, ThreadPool& pool, int leaves = 1);
 
+// Only the outputs of panels [first, last), which become columns 0, 1, ... of y; y.columns is their
+// number. The same bits as the whole: ranks can share out the panels of a weight that each has.
+void linear_panels(ConstMatrix x, const PackedWeight& weight, int first, int last, Matrix y,
+                   ThreadPool& pool);
+
 // Weights once, x and y once.
 std::uint64_t linear_bytes_moved(int rows, const PackedWeight& weight);
 

@@ -126,6 +126,18 @@ void linear(ConstMatrix x, const PackedWeight& weight, Matrix y, ThreadPool& poo
                     [&](int first, int last) { range(x, weight, y, leaves, first, last); });
 }
 
+void linear_panels(ConstMatrix x, const PackedWeight& weight, int first, int last, Matrix y,
+                   ThreadPool& pool) {
+  CHECK(x.columns == weight.inputs() && x.rows == y.rows);
+  CHECK(0 <= first && first <= last && last <= weight.panels());
+  CHECK(y.columns == std::min(last * panel_outputs, weight.outputs()) - first * panel_outputs);
+  const auto range = HWY_DYNAMIC_DISPATCH(linear_dispatched);
+  // The kernel writes panel p to columns p * 16 of y: let them begin where y does.
+  const Matrix shifted = {y.data - first * panel_outputs, y.rows, weight.outputs(), y.stride};
+  pool.parallel_for(first, last, grain(x.rows, weight, pool.threads()),
+                    [&](int from, int to) { range(x, weight, shifted, 1, from, to); });
+}
+
 std::uint64_t linear_bytes_moved(int rows, const PackedWeight& weight) {
   return weight.bytes() + sizeof(float) * static_cast<std::uint64_t>(rows) *
                               static_cast<std::uint64_t>(weight.inputs() + weight.outputs());

@@ -67,8 +67,8 @@ struct Shape {
 };
 constexpr Shape shapes[] = {{1, 16, 8, 1},   {1, 1, 1, 1},    {2, 17, 33, 1},  {3, 5, 64, 8},
                             {6, 64, 48, 2},  {7, 130, 40, 4}, {8, 48, 96, 8},  {13, 100, 56, 8},
-                            {33, 72, 64, 8}, {65, 31, 24, 1}, {1, 200, 64, 8}, {5, 70, 40, 8}, {1, 47, 9, 1},
-                            {1, 144, 24, 8}};
+                            {33, 72, 64, 8}, {65, 31, 24, 1}, {1, 200, 64, 8}, {5, 70, 40, 8},
+                            {1, 47, 9, 1},   {1, 144, 24, 8}};
 
 TEST_P(Linear, AllShapesAndInputs) {
   for (const Shape& s : shapes) {
@@ -136,6 +136,28 @@ TEST_P(Linear, RanksAddUpToOneRank) {
           sums[rank] = parts[static_cast<std::size_t>(rank)].view().row(m)[n];
         }
         ASSERT_EQ(tree_sum_leaves(sums, ranks), whole.view().row(m)[n]) << ranks;
+      }
+    }
+  }
+}
+
+TEST(LinearPanels, PartsOfTheOutputsHaveTheBitsOfTheWhole) {
+  ThreadPool pool(1);
+  Inputs values(Fill::random);
+  const PackedWeight weight = make_weight(WeightType::bf16, 70, 24, values);
+  Guarded x(5, 24, testing::poisons[0]);
+  x.fill(values);
+  Guarded whole(5, 70, testing::poisons[0]);
+  linear(x.view(), weight, whole.view(), pool);
+  for (const auto& [first, last] : {std::pair{0, 2}, {2, 5}, {1, 1}, {4, 5}}) {
+    const int columns =
+        first == last ? 0 : std::min(last * panel_outputs, 70) - first * panel_outputs;
+    std::vector<float> part(static_cast<std::size_t>(5 * columns) + 1);
+    linear_panels(x.view(), weight, first, last, matrix(part.data(), 5, columns), pool);
+    for (int m = 0; m < 5; ++m) {
+      for (int n = 0; n < columns; ++n) {
+        EXPECT_TRUE(testing::same(part[static_cast<std::size_t>(m * columns + n)],
+                                  whole.view().row(m)[first * panel_outputs + n]));
       }
     }
   }

@@ -46,11 +46,9 @@ void describe_sequences(const ForwardBatch& batch,
 void TargetModel::Parts::latent_rows(const AttentionWeights& w, int rows) {
   const int latent = config.kv_lora_rank;
   const int width = config.latent_width();
-  const ConstMatrix x = matrix(ws.normed.data(), rows, config.hidden);
   const Matrix kv_latent = {ws.latent.data(), rows, latent, width};
-  kernels::linear(x, w.kv_a, matrix(ws.latent.data(), rows, width), threads);  // [R, L + rope]
-  kernels::rms_norm(kv_latent, w.kv_a_norm, lora_eps(), kv_latent, threads);   // [R, L]
-  rotate({ws.latent.data() + latent, rows, 1, width, config.rope_dim});        // [R, rope]
+  kernels::rms_norm(kv_latent, w.kv_a_norm, lora_eps(), kv_latent, threads);  // [R, L]
+  rotate({ws.latent.data() + latent, rows, 1, width, config.rope_dim});       // [R, rope]
 }
 
 void TargetModel::Parts::absorbed_queries(const AttentionWeights& w, int rows) {
@@ -62,7 +60,6 @@ void TargetModel::Parts::absorbed_queries(const AttentionWeights& w, int rows) {
   ConstMatrix input = matrix(ws.normed.data(), rows, config.hidden);
   if (config.q_lora_rank > 0) {
     const Matrix q_lora = matrix(ws.q_lora.data(), rows, config.q_lora_rank);
-    kernels::linear(input, w.q_a, q_lora, threads);  // [R, q_lora_rank]
     kernels::rms_norm(q_lora, w.q_a_norm, lora_eps(), q_lora, threads);
     input = q_lora;
   }

@@ -48,8 +48,9 @@ Result<ForwardOutput> TargetModel::forward(const ForwardBatch& batch, LatentCach
   for (int layer = 0; layer < m.config.layers; ++layer) {
     const LayerWeights& w = m.weights.layers[static_cast<std::size_t>(layer)];
     kernels::rms_norm(residual, w.input_norm, eps, normed, m.threads);  // [R, hidden]
-    m.attention(layer, batch, cache);                                   // part [R, hidden]
-    COPSE_RETURN_IF_ERROR(m.add_parts(rows));                           // residual [R, hidden]
+    COPSE_RETURN_IF_ERROR(m.low_rank(w.attention, rows));  // q_lora and latent [R, L + rope]
+    m.attention(layer, batch, cache);                      // part [R, hidden]
+    COPSE_RETURN_IF_ERROR(m.add_parts(rows));              // residual [R, hidden]
     kernels::rms_norm(residual, w.post_attention_norm, eps, normed, m.threads);
     m.mlp(layer, rows);                        // part [R, hidden]
     COPSE_RETURN_IF_ERROR(m.add_parts(rows));  // residual [R, hidden]

@@ -56,6 +56,12 @@ TargetWorkspace::TargetWorkspace(const ModelConfig& config, const TargetShard& s
   q = floats(rows, heads * config.head_dim());
   q_absorbed = floats(rows, heads * config.latent_width());
   latent = floats(rows, config.latent_width());
+  const int world = shard.shard.world_size;
+  if (world > 1) {
+    const int width = (low_rank_panels(config) + world - 1) / world * kernels::panel_outputs;
+    shared_mine = floats(rows, width);
+    shared_all = floats(rows, width * world);
+  }
   attended = floats(rows, heads * config.kv_lora_rank);
   values = floats(rows, heads * config.value_dim);
   gate = floats(rows, shard.dense_inner.part.size());
@@ -77,9 +83,9 @@ TargetWorkspace::TargetWorkspace(const ModelConfig& config, const TargetShard& s
 
 std::uint64_t TargetWorkspace::bytes() const {
   std::uint64_t floats = expert_ids.size();
-  for (const auto* buffer :
-       {&residual, &normed, &part, &angles, &q_lora, &q, &q_absorbed, &latent, &attended, &values,
-        &gate, &up, &scores, &expert_weights, &features, &head_rows, &logits}) {
+  for (const auto* buffer : {&residual, &normed, &part, &angles, &q_lora, &q, &q_absorbed, &latent,
+                             &shared_mine, &shared_all, &attended, &values, &gate, &up, &scores,
+                             &expert_weights, &features, &head_rows, &logits}) {
     floats += buffer->size();
   }
   return floats * sizeof(float) + sequences.capacity() * sizeof(sequences[0]) + moe.bytes();
