@@ -131,7 +131,11 @@ class Server:
         self.stop()
 
     def wait_ready(self, seconds=90):
-        wait_until(self.port_file.exists, seconds, "the gateway has a port")
+        def has_port():
+            assert self.process.poll() is None, f"the server ended: {self.process.returncode}"
+            return self.port_file.exists()
+
+        wait_until(has_port, seconds, "the gateway has a port")
         wait_until(lambda: self.port_file.read_text().strip(), seconds, "the port is written")
         self.port = int(self.port_file.read_text())
 

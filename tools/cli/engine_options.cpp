@@ -69,15 +69,14 @@ Status complete(EngineOptions& o) {
 
 std::vector<std::string> coordinator_arguments(const EngineOptions& o,
                                                const std::string& run_directory) {
-  std::vector<std::string> arguments{"--run-dir",      run_directory,
-                                     "--tp",           std::to_string(o.tp),
-                                     "--draft",        o.draft,
-                                     "--budget",       std::to_string(o.budget),
-                                     "--max-num-seqs", std::to_string(o.max_num_seqs),
-                                     "--log-level",    o.log_level};
+  std::vector<std::string> arguments{
+      "--run-dir",   run_directory, "--tp",           std::to_string(o.tp),
+      "--draft",     o.draft,       "--max-num-seqs", std::to_string(o.max_num_seqs),
+      "--log-level", o.log_level};
   const auto add = [&arguments](const char* flag, const std::string& value) {
     arguments.insert(arguments.end(), {flag, value});
   };
+  if (o.budget > 0) add("--budget", std::to_string(o.budget));
   if (o.prefill_chunk > 0) add("--prefill-chunk", std::to_string(o.prefill_chunk));
   arguments.push_back("--");
   add("--model", o.model);
