@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ostream>
 #include <string>
 
 #include "base/log.h"
@@ -50,27 +51,35 @@ bool is_found(PlantedBug bug, std::uint64_t count) {
   return WIFSIGNALED(status) || WEXITSTATUS(status) == kFound;
 }
 
-struct Planted : testing::TestWithParam<std::pair<PlantedBug, const char*>> {};
+struct Named {
+  PlantedBug bug;
+  const char* name;
+};
+void PrintTo(const Named& each, std::ostream* out) {
+  *out << each.name;
+}
+
+struct Planted : testing::TestWithParam<Named> {};
 
 TEST_P(Planted, IsFound) {
-  EXPECT_TRUE(is_found(GetParam().first, seeds()));
+  EXPECT_TRUE(is_found(GetParam().bug, seeds()));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Bugs, Planted,
-    testing::Values(std::pair{PlantedBug::no_epoch_check, "NoEpochCheck"},
-                    std::pair{PlantedBug::digests_not_compared, "DigestsNotCompared"},
-                    std::pair{PlantedBug::double_free, "DoubleFree"},
-                    std::pair{PlantedBug::lost_cancel, "LostCancel"},
-                    std::pair{PlantedBug::dropped_tokens, "DroppedTokens"},
-                    std::pair{PlantedBug::restart_off_by_one, "RestartOffByOne"},
-                    std::pair{PlantedBug::forgotten_finish, "ForgottenFinish"},
-                    std::pair{PlantedBug::leaked_slot, "LeakedSlot"},
-                    std::pair{PlantedBug::orphans_kept, "OrphansKept"},
-                    std::pair{PlantedBug::restart_forgets_drawn, "RestartForgetsDrawn"},
-                    std::pair{PlantedBug::pause_forgotten, "PauseForgotten"},
-                    std::pair{PlantedBug::restart_loses_one, "RestartLosesOne"}),
-    [](const auto& each) { return each.param.second; });
+    testing::Values(Named{PlantedBug::no_epoch_check, "NoEpochCheck"},
+                    Named{PlantedBug::digests_not_compared, "DigestsNotCompared"},
+                    Named{PlantedBug::double_free, "DoubleFree"},
+                    Named{PlantedBug::lost_cancel, "LostCancel"},
+                    Named{PlantedBug::dropped_tokens, "DroppedTokens"},
+                    Named{PlantedBug::restart_off_by_one, "RestartOffByOne"},
+                    Named{PlantedBug::forgotten_finish, "ForgottenFinish"},
+                    Named{PlantedBug::leaked_slot, "LeakedSlot"},
+                    Named{PlantedBug::orphans_kept, "OrphansKept"},
+                    Named{PlantedBug::restart_forgets_drawn, "RestartForgetsDrawn"},
+                    Named{PlantedBug::pause_forgotten, "PauseForgotten"},
+                    Named{PlantedBug::restart_loses_one, "RestartLosesOne"}),
+    [](const auto& each) { return each.param.name; });
 
 // The canary: without a bug, nothing is found. Were everything "found", the tests above would prove
 // nothing.
