@@ -14,14 +14,23 @@ using ::testing::Not;
 
 class GenerationTest : public ::testing::Test {
  protected:
+  ~GenerationTest() override {
+    // As the listener does at the end of the process: an exchange and its generation hold each
+    // other.
+    for (const auto& exchange : exchanges) exchange->leave();
+  }
+  std::shared_ptr<FakeExchange> new_exchange() {
+    exchanges.push_back(std::make_shared<FakeExchange>());
+    return exchanges.back();
+  }
   std::shared_ptr<FakeExchange> post(const std::string& path, const std::string& body) {
     const RouteMatch match = match_route("POST", path);
-    auto exchange = std::make_shared<FakeExchange>();
+    auto exchange = new_exchange();
     gateway.handle(*match.route, {"POST", path, body, "req-1"}, exchange);
     return exchange;
   }
   std::shared_ptr<FakeExchange> get(const std::string& path) {
-    auto exchange = std::make_shared<FakeExchange>();
+    auto exchange = new_exchange();
     gateway.handle(*match_route("GET", path).route, {"GET", path, "", "req-1"}, exchange);
     return exchange;
   }
@@ -63,6 +72,7 @@ class GenerationTest : public ::testing::Test {
   ByteModel model;
   FakeEngine engine{clock};
   Gateway gateway{{engine.client, model, clock, random}, "m"};
+  std::vector<std::shared_ptr<FakeExchange>> exchanges;
 };
 
 TEST_F(GenerationTest, AWholeCompletionHasTextUsageAndTimings) {
