@@ -186,7 +186,7 @@ class Server:
         return answer
 
     def stream(self, prompt, on_chunk=None, path="/v1/completions", timeout=120, **fields):
-        """(text, finish_reason, usage) of a streamed completion; calls on_chunk(chunks so far)."""
+        """(text, finish_reason, tokens) of a streamed completion; calls on_chunk(chunks so far)."""
         body = {"model": "sapling", "prompt": prompt, "temperature": 0, "stream": True}
         body |= {"stream_options": {"include_usage": True}, **fields}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * SLOW)
@@ -210,7 +210,7 @@ class Server:
                     on_chunk(chunks)
         finally:
             connection.close()
-        return text, finish, usage
+        return text, finish, usage["completion_tokens"]
 
     def metric(self, name):
         """The sum of a metric's samples over its labels."""
