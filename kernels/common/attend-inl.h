@@ -20,11 +20,13 @@ namespace HWY_NAMESPACE {
 // registers; then vectors of 16 values.
 template <int kQueries>
 constexpr int score_tokens() {
+  if (kQueries == 3) return parts == 1 ? 5 : 1;
   if (parts == 1) return kQueries == 4 ? 4 : 8;
   return 4 / kQueries;
 }
 template <int kQueries>
 constexpr int value_vectors() {
+  if (kQueries == 3) return parts == 1 ? 4 : 1;
   if (parts == 1) return kQueries == 4 ? 4 : 8;
   return 4 / kQueries;
 }
@@ -78,13 +80,16 @@ HWY_INLINE void block_scores(const AttendQuery* queries, const float* const* key
     const float* rows[tile];
     for (int t = 0; t < tile; ++t) rows[t] = keys[std::min(first + t, tokens - 1)];
     Lanes sums[16];
+    for (int i = kQueries * tile; i < 16; ++i) sums[i] = zero();  // three queries leave one
     for (int t = 0; t < tile; t += step) {
       partial_scores<kQueries, step>(queries, rows + t, shape.key_dim, tile, sums + t);
     }
     float results[16];
     store(mul(tree_sums(sums), scale), results);
     for (int i = 0; i < kQueries; ++i) {
-      std::memcpy(scores[i] + first, results + i * tile, tile * sizeof(float));
+      const int room = std::min(tile, attend_block_tokens - first);  // 64 is no multiple of 5
+      std::memcpy(scores[i] + first, results + i * tile,
+                  static_cast<std::size_t>(room) * sizeof(float));
     }
   }
   for (int i = 0; i < kQueries; ++i) {
@@ -184,13 +189,19 @@ void attend_tile(AttendQuery* queries, const float* const* keys, const float* co
 // blocks before.
 inline void attend_block(AttendQuery* queries, int count, const float* const* keys,
                          const float* const* values, int tokens, const AttendShape& shape) {
+  // Fours, and threes for what is left over: a lone query would wait for its keys. A tree of 4n
+  // nodes has 4n + 1 rows, so the remainder is the usual case.
   int i = 0;
-  for (; i + 4 <= count; i += 4) attend_tile<4>(queries + i, keys, values, tokens, shape);
-  if (i + 2 <= count) {
-    attend_tile<2>(queries + i, keys, values, tokens, shape);
-    i += 2;
+  while (count - i >= 4 && count - i != 5 && count - i != 6 && count - i != 9) {
+    attend_tile<4>(queries + i, keys, values, tokens, shape);
+    i += 4;
   }
-  if (i < count) attend_tile<1>(queries + i, keys, values, tokens, shape);
+  while (count - i >= 3) {
+    attend_tile<3>(queries + i, keys, values, tokens, shape);
+    i += 3;
+  }
+  if (count - i == 2) attend_tile<2>(queries + i, keys, values, tokens, shape);
+  if (count - i == 1) attend_tile<1>(queries + i, keys, values, tokens, shape);
 }
 
 inline void attend_finish(AttendQuery& query, const AttendShape& shape) {

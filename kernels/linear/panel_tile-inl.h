@@ -52,6 +52,7 @@ HWY_INLINE void tile_step(const float* const (&rows)[kRows], int k, const Lanes 
 template <int kPanels, class Weight>
 struct Panels {
   const Weight* at[kPanels];
+  std::size_t ahead = 0;  // elements from a panel to the one worked on next
 };
 
 // The weights of every panel at k, then one step.
@@ -75,7 +76,15 @@ HWY_INLINE void tile_range(const float* const* x, const Panels<kPanels, Weight>&
   const Panels<kPanels, Weight> local = panels;
   int k = first;
   if (k < last && k % 2 != 0) tile_at<kRows, kPanels>(rows, local, k++, sums);
+  // The next panels are fetched while these are worked on: with several rows arithmetic and memory
+  // would otherwise take turns.
+  const std::size_t ahead = local.ahead;
   for (; k + 2 <= last; k += 2) {
+    _Pragma("GCC unroll 8") for (int p = 0; p < kPanels; ++p) {
+      const auto* next = local.at[p] + static_cast<std::size_t>(k) * panel_outputs + ahead;
+      __builtin_prefetch(next, 0, 2);
+      if constexpr (sizeof(Weight) == 4) __builtin_prefetch(next + panel_outputs, 0, 2);
+    }
     tile_at<kRows, kPanels>(rows, local, k, sums);
     tile_at<kRows, kPanels>(rows, local, k + 1, sums);
   }
@@ -116,6 +125,7 @@ template <int kPanels, class Weight>
 HWY_INLINE Panels<kPanels, Weight> panels_of(const PackedWeight& weight, int first) {
   Panels<kPanels, Weight> result;
   for (int p = 0; p < kPanels; ++p) result.at[p] = panel_of(weight, first + p, Weight());
+  result.ahead = kPanels * weight.panel_elements();
   return result;
 }
 

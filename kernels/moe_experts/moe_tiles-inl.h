@@ -44,6 +44,7 @@ void gate_up_pair(const float* const* x, const ExpertWeights& expert, int panel,
   Panels<2, Weight> both;
   both.at[0] = panel_of(expert.gate, panel, Weight());
   both.at[1] = panel_of(expert.up, panel, Weight());
+  both.ahead = expert.gate.panel_elements();
   Lanes sums[kRows * 2];
   _Pragma("GCC unroll 16") for (int i = 0; i < kRows * 2; ++i) sums[i] = zero();
   tile_range<kRows, 2>(x, both, 0, expert.gate.inputs(), sums);
