@@ -121,12 +121,13 @@ Result<int> run(GenerateOptions& options) {
   const Instant sent = SteadyClock().now();
   COPSE_TRY(const auto collector,
             run_request(*session, *tokenizer, to_submit(options.sampling), ids, !options.json));
-  // The last step's status comes with the next heartbeat.
+  // The last step's status comes with the next heartbeat. After a restart the new workers' totals
+  // begin anew: then whatever is known is reported.
   const std::uint32_t rounds = collector->finished->draft.rounds;
   COPSE_RETURN_IF_ERROR(session->run_until([&] {
     const auto& status = session->client().status();
     return status.has_value() && !status->ranks.empty() && status->running == 0 &&
-           status->ranks[0].total_timing.steps >= rounds;
+           (status->restarts > 0 || status->ranks[0].total_timing.steps >= rounds);
   }));
   const Json answer = answer_json(*collector, ids.size(), options.engine.draft, session->load_s(),
                                   sent, steps_json(*session->client().status(), rounds));
