@@ -67,9 +67,12 @@ struct DraftSequence {
 };
 struct DraftBatch {
   std::span<const DraftSequence> sequences;
+  // Draft positions whose logits are wanted, the first ones; 0: all block_size - 1. A tree of B
+  // nodes is at most B deep, so a small one needs few.
+  int positions = 0;
 };
 struct DraftOutput {
-  std::span<const float> logits;  // [sequences][block_size - 1][vocabulary_local]
+  std::span<const float> logits;  // [sequences][positions][vocabulary_local]
 };
 
 }  // namespace copse

@@ -114,7 +114,7 @@ std::uint64_t drafter_workspace_bytes(const DrafterConfig& config, const Shard& 
   const std::uint64_t drafted = wide(options.sequences_max) * wide(config.block_size - 1);
   const std::uint64_t floats = wide(rows) * per_row +
                                wide(options.context_rows_max) * wide(part.features.part.size()) +
-                               drafted * (wide(config.hidden) + wide(vocabulary_local));
+                               drafted * wide(vocabulary_local);
   return floats * sizeof(float) + wide(options.sequences_max) * sizeof(kernels::DraftContext);
 }
 

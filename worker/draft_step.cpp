@@ -89,14 +89,16 @@ Status DraftStep::enter_waiting(std::span<const DraftEntry> drafting) {
 
 Status DraftStep::draft(std::span<const DraftEntry> entries) {
   sequences_.clear();
+  positions_ = 1;
   int k = 1;
   for (const DraftEntry& entry : entries) {
     const Slot& slot = slots_[entry.slot];
+    positions_ = std::max(positions_, std::min(entry.budget, block_size_ - 1));
     sequences_.push_back({slot.bonus, slot.length, slots_.pages(entry.slot)});
     if (!entry.chain) k = std::max(k, std::min(entry.budget, limits::tree_top_k));
   }
-  COPSE_TRY(const DraftOutput output, drafter_.forward({sequences_}, cache_));
-  topk_ = {static_cast<int>(entries.size()) * (block_size_ - 1),
+  COPSE_TRY(const DraftOutput output, drafter_.forward({sequences_, positions_}, cache_));
+  topk_ = {static_cast<int>(entries.size()) * positions_,
            std::min(k, vocabulary_),
            vocabulary_,
            group_.world_size(),
@@ -113,13 +115,13 @@ Status DraftStep::draft(std::span<const DraftEntry> entries) {
 
 void DraftStep::build(std::span<const DraftEntry> entries) {
   tasks_.clear();
-  const std::size_t candidates = size(block_size_ - 1) * size(topk_.k);
+  const std::size_t candidates = size(positions_) * size(topk_.k);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     kernels::TreeBuildTask& task = *entries[i].tree;
     const Slot& slot = slots_[entries[i].slot];
     task.log_probs = std::span(log_probs_).subspan(i * candidates, candidates);
     task.token_ids = std::span(token_ids_).subspan(i * candidates, candidates);
-    task.positions = block_size_ - 1;
+    task.positions = positions_;
     task.k = topk_.k;
     task.budget = entries[i].budget;
     task.chain = entries[i].chain;

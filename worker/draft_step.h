@@ -66,10 +66,11 @@ class DraftStep {
   std::vector<std::int32_t> context_positions_;
   std::vector<ContextBatch::Destination> context_destinations_;
   std::vector<DraftSequence> sequences_;
+  int positions_ = 0;  // of the last draft(): the deepest that a tree of its budgets can reach
   kernels::TopkShape topk_;
   std::vector<kernels::TopkWord> part_;
   std::vector<kernels::TopkWord> parts_;
-  std::vector<float> log_probs_;    // [sequences][block - 1][k]
+  std::vector<float> log_probs_;    // [sequences][positions_][k]
   std::vector<TokenId> token_ids_;  // likewise
   std::vector<kernels::TreeBuildTask> tasks_;
   kernels::TreeBuildWorkspace workspace_;

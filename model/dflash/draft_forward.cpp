@@ -1,5 +1,5 @@
 // Step 4 (arXiv 2602.06036): the drafter's two passes. R = rows, B = sequences, N = block size,
-// h and g = query and key/value heads of this rank, d = head_dim.
+// P = draft positions, h and g = query and key/value heads of this rank, d = head_dim.
 #include <algorithm>
 #include <cmath>
 
@@ -17,6 +17,16 @@ using kernels::matrix;
 
 std::size_t size(int count) {
   return static_cast<std::size_t>(count);
+}
+
+// Rows 1 .. positions of every block to the front: what follows needs no others.
+int keep_drafted(Matrix rows, int sequences, int block, int positions) {
+  for (int s = 0; s < sequences; ++s) {
+    for (int i = 0; i < positions; ++i) {
+      std::copy_n(rows.row(s * block + 1 + i), rows.columns, rows.row(s * positions + i));
+    }
+  }
+  return sequences * positions;
 }
 
 // Rows of all heads as one matrix, for a norm per head.
@@ -79,7 +89,9 @@ Result<DraftOutput> DrafterModel::forward(const DraftBatch& batch, const DraftCa
   const int block = config.block_size;
   const int sequences = static_cast<int>(batch.sequences.size());
   CHECK(sequences <= m.options.sequences_max);
-  const int rows = sequences * block;
+  const int positions = batch.positions == 0 ? block - 1 : batch.positions;
+  CHECK(positions > 0 && positions < block);
+  int rows = sequences * block;
   const int hidden = config.hidden;
   const auto eps = static_cast<float>(config.rms_eps);
   ws.contexts.clear();
@@ -92,30 +104,26 @@ Result<DraftOutput> DrafterModel::forward(const DraftBatch& batch, const DraftCa
       ws.positions[size(s * block + i)] = sequence.prefix_length + i;
     }
   }
-  const Matrix residual = matrix(ws.residual.data(), rows, hidden);
-  const Matrix normed = matrix(ws.normed.data(), rows, hidden);
+  const auto residual = [&] { return matrix(ws.residual.data(), rows, hidden); };
+  const auto normed = [&] { return matrix(ws.normed.data(), rows, hidden); };
   COPSE_RETURN_IF_ERROR(
-      m.tables.embed(std::span(ws.tokens).first(size(rows)), residual, m.group));  // [R, hidden]
+      m.tables.embed(std::span(ws.tokens).first(size(rows)), residual(), m.group));  // [R, hidden]
   kernels::rope_angles(m.rope, std::span(ws.positions).first(size(rows)),
                        std::span(ws.angles).first(size(rows) * size(config.head_dim)));
   for (int layer = 0; layer < config.layers; ++layer) {
     const DrafterLayerWeights& w = m.weights.layers[size(layer)];
-    kernels::rms_norm(residual, w.input_norm, eps, normed, m.threads);
+    kernels::rms_norm(residual(), w.input_norm, eps, normed(), m.threads);
     m.attention(layer, w, cache, rows);        // part [R, hidden]
     COPSE_RETURN_IF_ERROR(m.add_parts(rows));  // residual [R, hidden]
-    kernels::rms_norm(residual, w.post_attention_norm, eps, normed, m.threads);
+    if (layer + 1 == config.layers) rows = keep_drafted(residual(), sequences, block, positions);
+    kernels::rms_norm(residual(), w.post_attention_norm, eps, normed(), m.threads);
     m.mlp(w, rows);                            // part [R, hidden]
     COPSE_RETURN_IF_ERROR(m.add_parts(rows));  // residual [R, hidden]
   }
-  const int drafted = block - 1;
-  const Matrix head_rows = matrix(ws.head_rows.data(), sequences * drafted, hidden);
-  for (int s = 0; s < sequences; ++s) {
-    std::copy_n(residual.row(s * block + 1), drafted * hidden, head_rows.row(s * drafted));
-  }
   const int local = m.tables.shard().local;
-  kernels::rms_norm(head_rows, m.weights.norm, eps, head_rows, m.threads);  // [B * (N - 1), hidden]
-  m.tables.logits(head_rows, matrix(ws.logits.data(), sequences * drafted, local), m.threads);
-  return DraftOutput{std::span(ws.logits).first(size(sequences * drafted) * size(local))};
+  kernels::rms_norm(residual(), m.weights.norm, eps, normed(), m.threads);  // [B * P, hidden]
+  m.tables.logits(normed(), matrix(ws.logits.data(), rows, local), m.threads);
+  return DraftOutput{std::span(ws.logits).first(size(rows) * size(local))};
 }
 
 void DrafterModel::Parts::keys_and_values(const DrafterLayerWeights& w, ConstMatrix x) {

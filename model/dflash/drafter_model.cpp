@@ -29,7 +29,6 @@ DrafterWorkspace::DrafterWorkspace(const DrafterConfig& config, const DrafterSha
   gate = floats(rows, shard.inner.part.size());
   up = floats(rows, shard.inner.part.size());
   const auto drafted = static_cast<std::size_t>(options.sequences_max * (config.block_size - 1));
-  head_rows = floats(drafted, config.hidden);
   logits = floats(drafted, vocabulary_local);
   contexts.reserve(static_cast<std::size_t>(options.sequences_max));
 }
@@ -37,7 +36,7 @@ DrafterWorkspace::DrafterWorkspace(const DrafterConfig& config, const DrafterSha
 std::uint64_t DrafterWorkspace::bytes() const {
   std::uint64_t floats = tokens.size() + positions.size();
   for (const auto* buffer : {&features, &residual, &normed, &part, &angles, &q, &k, &v, &attended,
-                             &gate, &up, &head_rows, &logits}) {
+                             &gate, &up, &logits}) {
     floats += buffer->size();
   }
   return floats * sizeof(float) + contexts.capacity() * sizeof(contexts[0]);

@@ -31,7 +31,6 @@ struct DrafterWorkspace {
   std::vector<float> attended;          // [R][h][head_dim]
   std::vector<float> gate;              // [R][inner of this rank]
   std::vector<float> up;                // [R][inner of this rank]
-  std::vector<float> head_rows;         // [sequences * (block - 1)][hidden]
   std::vector<float> logits;            // [sequences * (block - 1)][vocabulary_local]
   std::vector<kernels::DraftContext> contexts;  // [sequences]
 };
