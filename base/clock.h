@@ -44,6 +44,8 @@ class ManualClock final : public Clock {
 inline constexpr Duration milliseconds(std::int64_t count) {
   return std::chrono::milliseconds(count);
 }
-inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace copse

@@ -15,14 +15,12 @@ class DigestChain {
 
   // Integers only: floats and padded structs have several encodings of one value.
   template <class T>
-    requires std::is_integral_v<T>
-  DigestChain& add(T value) {
+  requires std::is_integral_v<T> DigestChain& add(T value) {
     mix(static_cast<std::uint64_t>(value));
     return *this;
   }
   template <class T>
-    requires std::is_integral_v<T>
-  DigestChain& add(std::span<const T> values) {
+  requires std::is_integral_v<T> DigestChain& add(std::span<const T> values) {
     mix(values.size());
     for (T value : values) mix(static_cast<std::uint64_t>(value));
     return *this;

@@ -15,8 +15,8 @@ using Json = nlohmann::json;
 struct JsonBounds {
   std::size_t bytes = limits::config_bytes;
   int depth = limits::json_depth;
-  std::size_t nodes = 1u << 20;     // values and keys together
-  bool duplicate_keys = false;      // true: the last one wins, as in HTTP bodies of some clients
+  std::size_t nodes = 1u << 20;  // values and keys together
+  bool duplicate_keys = false;   // true: the last one wins, as in HTTP bodies of some clients
 };
 
 // `field` names the document in errors ("body", "config.json"). Non-finite numbers, invalid UTF-8

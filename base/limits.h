@@ -7,21 +7,21 @@
 namespace copse::limits {
 
 // --- the engine ---------------------------------------------------------------------------------
-inline constexpr int world_size = 8;           // ranks of one tensor-parallel group
-inline constexpr int reduction_leaves = 8;     // partial sums of a split sum: see 0002 in decisions
-inline constexpr int batch_sequences = 32;     // slots: sequences that one step can hold
-inline constexpr int tree_nodes = 512;         // largest draft tree, root not counted
-inline constexpr int tree_top_k = 64;          // candidates per draft position
-inline constexpr int draft_block = 32;         // longest drafter block, bonus token included
-inline constexpr int step_rows = 1024;         // rows of one forward pass: prefill or tree nodes
-inline constexpr int prefill_chunk_rows = 256; // default chunk: decode waits at most this long
-inline constexpr int page_tokens = 64;         // tokens of one KV page
-inline constexpr int pages = 1 << 20;          // page ids of one pool
-inline constexpr int sequence_pages = 4096;    // 262144 tokens: the longest context of Kimi-K2
+inline constexpr int world_size = 8;        // ranks of one tensor-parallel group
+inline constexpr int reduction_leaves = 8;  // partial sums of a split sum: see 0002 in decisions
+inline constexpr int batch_sequences = 32;  // slots: sequences that one step can hold
+inline constexpr int tree_nodes = 512;      // largest draft tree, root not counted
+inline constexpr int tree_top_k = 64;       // candidates per draft position
+inline constexpr int draft_block = 32;      // longest drafter block, bonus token included
+inline constexpr int step_rows = 1024;      // rows of one forward pass: prefill or tree nodes
+inline constexpr int prefill_chunk_rows = 256;  // default chunk: decode waits at most this long
+inline constexpr int page_tokens = 64;          // tokens of one KV page
+inline constexpr int pages = 1 << 20;           // page ids of one pool
+inline constexpr int sequence_pages = 4096;     // 262144 tokens: the longest context of Kimi-K2
 inline constexpr int sequence_tokens = sequence_pages * page_tokens;
-inline constexpr int plan_entry_pages = 64;    // new pages that one plan entry can bring
-inline constexpr int plans_in_flight = 2;      // the running one and the one queued behind it
-inline constexpr int end_token_ids = 16;       // end-of-text and stop token ids of one request
+inline constexpr int plan_entry_pages = 64;  // new pages that one plan entry can bring
+inline constexpr int plans_in_flight = 2;    // the running one and the one queued behind it
+inline constexpr int end_token_ids = 16;     // end-of-text and stop token ids of one request
 inline constexpr int vocabulary = 1 << 20;
 inline constexpr int layers = 256;
 inline constexpr int experts = 1024;
@@ -34,7 +34,7 @@ inline constexpr int queued_requests = 256;       // admission queue: full means
 inline constexpr int stream_outbox_events = 256;  // full: the sequence is not scheduled
 inline constexpr int stop_strings = 4;            // OpenAI's bound
 inline constexpr int stop_string_bytes = 256;
-inline constexpr int choices = 16;                // n
+inline constexpr int choices = 16;  // n
 inline constexpr std::size_t prompt_bytes = 4u << 20;
 inline constexpr std::size_t chat_body_bytes = 4u << 20;
 inline constexpr std::size_t other_body_bytes = 16u << 10;
@@ -43,11 +43,11 @@ inline constexpr int http_connections = 4096;
 inline constexpr int json_depth = 16;
 inline constexpr std::size_t json_string_bytes = 64u << 10;  // message contents excepted
 inline constexpr int messages_per_chat = 1024;
-inline constexpr std::size_t template_steps = 1u << 20;      // work of one template rendering
+inline constexpr std::size_t template_steps = 1u << 20;  // work of one template rendering
 inline constexpr std::size_t template_output_bytes = 8u << 20;
 inline constexpr int template_depth = 64;
-inline constexpr std::size_t template_bytes = 1u << 20;       // source of a chat template
-inline constexpr std::size_t template_spans = 1u << 18;       // changes of origin in one prompt
+inline constexpr std::size_t template_bytes = 1u << 20;  // source of a chat template
+inline constexpr std::size_t template_spans = 1u << 18;  // changes of origin in one prompt
 
 // --- the wire -----------------------------------------------------------------------------------
 inline constexpr std::size_t frame_header_bytes = 40;
@@ -68,22 +68,22 @@ inline constexpr std::size_t config_bytes = 4u << 20;
 inline constexpr std::size_t tokenizer_bytes = 64u << 20;
 inline constexpr int tokenizer_merges = 1 << 20;
 inline constexpr int added_tokens = 1 << 16;
-inline constexpr std::size_t added_token_bytes = 256;        // looked for at every byte of a text
+inline constexpr std::size_t added_token_bytes = 256;  // looked for at every byte of a text
 inline constexpr std::size_t tokenizer_pattern_bytes = 16u << 10;
-inline constexpr int tokenizer_splits = 16;                  // patterns of one pre-tokenizer
+inline constexpr int tokenizer_splits = 16;                         // patterns of one pre-tokenizer
 inline constexpr std::uint32_t tokenizer_match_steps = 20'000'000;  // spaces of prompt_bytes fit
 
 // --- time, milliseconds -------------------------------------------------------------------------
 inline constexpr std::int64_t heartbeat_ms = 500;
 inline constexpr std::int64_t heartbeat_timeout_ms = 2000;
 inline constexpr std::int64_t handshake_ms = 2000;
-inline constexpr std::int64_t step_soft_ms = 2000;    // log who is late
-inline constexpr std::int64_t step_hard_ms = 5000;    // restart the group
+inline constexpr std::int64_t step_soft_ms = 2000;  // log who is late
+inline constexpr std::int64_t step_hard_ms = 5000;  // restart the group
 inline constexpr std::int64_t prefill_hard_ms = 30000;
 inline constexpr std::int64_t load_hard_ms = 600000;
 inline constexpr std::int64_t restart_window_ms = 600000;
 inline constexpr std::int64_t recovery_patience_ms = 10000;  // requests wait for a restart so long
-inline constexpr int restarts_in_window = 3;          // the third failure in ten minutes is the end
+inline constexpr int restarts_in_window = 3;  // the third failure in ten minutes is the end
 inline constexpr std::int64_t drain_ms = 30000;
 inline constexpr std::int64_t http_header_ms = 5000;
 inline constexpr std::int64_t http_body_ms = 15000;

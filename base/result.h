@@ -111,8 +111,8 @@ class [[nodiscard]] Status {
   declaration = std::move(result).value()
 
 // COPSE_RETURN_IF_ERROR(status_expression);
-#define COPSE_RETURN_IF_ERROR(expression)                                     \
-  do {                                                                        \
-    auto copse_status = (expression);                                         \
-    if (!copse_status.ok()) return std::move(copse_status).error();           \
+#define COPSE_RETURN_IF_ERROR(expression)                           \
+  do {                                                              \
+    auto copse_status = (expression);                               \
+    if (!copse_status.ok()) return std::move(copse_status).error(); \
   } while (false)

@@ -56,7 +56,7 @@ void declare(CLI::App& app, Flags& flags) {
       ->check(CLI::IsMember({1, 2, 4, 8}));
   app.add_option("--draft", flags.scheduler.draft, "none, chain, tree, or auto: decide per step")
       ->transform(CLI::CheckedTransformer(modes));
-  app.add_option("--budget", flags.scheduler.node_budget, "draft nodes of a tree")
+  app.add_option("--budget", flags.scheduler.node_budget, "draft nodes of a tree or chain")
       ->check(CLI::Range(1, limits::tree_nodes));
   app.add_option("--prefill-chunk", flags.scheduler.prefill_chunk, "prompt tokens of one step")
       ->check(CLI::Range(1, limits::tree_nodes));

@@ -60,6 +60,8 @@ class ServerAcceptance {
   double accepted(std::size_t arm) const { return accepted_[arm]; }
   // Rounds behind that figure, after decay.
   double rounds(std::size_t arm) const { return weight(arm); }
+  // Drafted rounds of any arm that were observed, as far as they are remembered.
+  double drafted() const { return positions_reached_[0].rounds; }
   // walk_length counts the root, untruncated. accepted() follows at the next refresh: once a step.
   void observe(std::size_t arm, int walk_length);
   void refresh();

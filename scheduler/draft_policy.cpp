@@ -9,10 +9,11 @@ namespace {
 
 constexpr double kBeatsNone = 1.03;     // drafting at all must promise at least this much
 constexpr double kBeatsCurrent = 1.02;  // and a change of arms this much: estimates are noisy
+constexpr double kLearnRounds = 6;      // drafted rounds before a draft is given up for bad luck
 constexpr int kProbeRounds = 2;
 constexpr std::uint32_t kProbeSteps = 48;       // between probes while they find something
 constexpr std::uint32_t kProbeStepsMax = 4096;  // backed off
-constexpr double kProbeLoss = 0.01;             // share of the time that probes may cost
+constexpr double kProbeLoss = 0.008;            // share of the time that probes may cost
 constexpr double kDoubtPlain = 1.3;             // below this gain, plain steps are probed as well
 constexpr int kNodesWithoutTable = 64;
 
@@ -129,7 +130,9 @@ std::vector<DraftChoice> DraftPolicy::choose(std::span<RequestDraft* const> requ
     }
     if (outcome(requests, arms, others).rate < kBeatsNone * plain_rate) arms = plain;
     for (std::size_t i = 0; i < requests.size(); ++i) requests[i]->arm = static_cast<int>(arms[i]);
-    maybe_probe(requests, others, arms, plain_rate);
+    if (!learn(requests, others, arms, plain_rate)) {
+      maybe_probe(requests, others, arms, plain_rate);
+    }
   }
   explain(requests, others, arms, plain_rate);
   std::vector<DraftChoice> choices;
@@ -138,10 +141,24 @@ std::vector<DraftChoice> DraftPolicy::choose(std::span<RequestDraft* const> requ
   return choices;
 }
 
+// At the start nothing is known but guesses: a few rounds without luck must not end drafting for
+// the next probe's long wait. While an arm could still pay, the first sequence goes on with it.
+bool DraftPolicy::learn(std::span<RequestDraft* const> requests, const StepShare& others,
+                        Arms& arms, double plain_rate) {
+  const bool drafts = std::any_of(arms.begin(), arms.end(), [](auto arm) { return arm != 0; });
+  if (drafts || server_.drafted() >= kLearnRounds) return false;
+  const Hope hope = probe_arm(requests, others, arms, 0);
+  if (hope.rate < plain_rate) return false;
+  arms[0] = hope.arm;
+  reason_.probe = true;
+  return true;
+}
+
 // The arm that would be best if it were as good as its uncertainty allows; the chosen one if none
 // is.
-std::size_t DraftPolicy::probe_arm(std::span<RequestDraft* const> requests, const StepShare& others,
-                                   const Arms& arms, std::size_t who) {
+DraftPolicy::Hope DraftPolicy::probe_arm(std::span<RequestDraft* const> requests,
+                                         const StepShare& others, const Arms& arms,
+                                         std::size_t who) {
   const Outcome now = outcome(requests, arms, others);
   const double tokens = now.tokens - walk(*requests[who], arms[who]);
   const int rows = now.rows - server_.arms()[arms[who]].nodes;
@@ -158,7 +175,7 @@ std::size_t DraftPolicy::probe_arm(std::span<RequestDraft* const> requests, cons
         rate(tokens + 1 + hope, rows + server_.arms()[arm].nodes, true, others);
     if (hope_rate > best_rate) best_rate = hope_rate, best = arm;
   }
-  return best;
+  return {best, best_rate};
 }
 
 void DraftPolicy::maybe_probe(std::span<RequestDraft* const> requests, const StepShare& others,
@@ -170,7 +187,7 @@ void DraftPolicy::maybe_probe(std::span<RequestDraft* const> requests, const Ste
     const std::size_t who = probes_++ % requests.size();
     const Outcome now = outcome(requests, arms, others);
     const bool plain_turn = now.drafting && now.rate < kDoubtPlain * plain_rate && probes_ % 2 == 0;
-    probe_ = plain_turn ? 0 : probe_arm(requests, others, arms, who);
+    probe_ = plain_turn ? 0 : probe_arm(requests, others, arms, who).arm;
     if (probe_ == arms[who]) return;
     Arms tried = arms;
     tried[who] = probe_;

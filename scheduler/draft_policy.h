@@ -71,8 +71,14 @@ class DraftPolicy {
   Arms previous(std::span<RequestDraft* const> requests, const Arms& fallback) const;
   void maybe_probe(std::span<RequestDraft* const> requests, const StepShare& others, Arms& arms,
                    double plain_rate);
-  std::size_t probe_arm(std::span<RequestDraft* const> requests, const StepShare& others,
-                        const Arms& arms, std::size_t who);
+  struct Hope {
+    std::size_t arm = 0;
+    double rate = 0;
+  };
+  Hope probe_arm(std::span<RequestDraft* const> requests, const StepShare& others, const Arms& arms,
+                 std::size_t who);
+  bool learn(std::span<RequestDraft* const> requests, const StepShare& others, Arms& arms,
+             double plain_rate);
   void explain(std::span<RequestDraft* const> requests, const StepShare& others, const Arms& arms,
                double plain_rate);
 

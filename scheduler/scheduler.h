@@ -27,7 +27,7 @@ struct SchedulerOptions {
   int max_sequences = limits::batch_sequences;     // that one step can hold; 1 .. batch_sequences
   int prefill_chunk = limits::prefill_chunk_rows;  // rows of one step's prefill; 1 .. tree_nodes
   DraftMode draft = DraftMode::automatic;          // of requests that leave it to the server
-  int node_budget = 16;                            // of requests that ask for a tree without a size
+  int node_budget = 16;                            // of requests that ask to draft without a size
 };
 
 struct Refusal {

@@ -53,9 +53,8 @@ bool Scheduler::may_draft(const Sequence& sequence) const {
 DraftChoice Scheduler::fixed_choice(const Sequence& sequence, int nodes_max) const {
   if (sequence.mode == DraftMode::none || !may_draft(sequence)) return {};
   const int depth = static_cast<int>(ready_.draft_block) - 1;
-  int nodes = sequence.node_budget;
-  if (sequence.mode == DraftMode::chain) nodes = nodes == 0 ? depth : std::min(nodes, depth);
-  if (sequence.mode == DraftMode::tree && nodes == 0) nodes = options_.node_budget;
+  int nodes = sequence.node_budget == 0 ? options_.node_budget : sequence.node_budget;
+  if (sequence.mode == DraftMode::chain) nodes = std::min(nodes, depth);
   nodes = std::min(nodes, nodes_max);
   if (nodes < 1) return {};
   return {sequence.mode, nodes};

@@ -4,12 +4,13 @@
 // over all of them in one batch, each with its own mode and budget. Every rank runs the same plan
 // and decides from the same bytes, so the held states stay equal; the digests prove it.
 //
-// Collectives of a round, besides those inside the two models' passes (two all_reduces a layer, one
-// for the embedding where it is sharded):
-//   1  all_gather  draft candidates: 8 bytes * (leaves + k) a draft position   (if any entry
-//   drafts) 2  all_gather  sampled (score, token): 8 bytes a verified row
-//   +  with top-k, top-p or min-p in the batch: one all_gather of 4 bytes a filtered row, and per
-//      histogram pass an all_reduce of 2 KiB a filtered row
+// Collectives of a round, besides those inside the two models' passes (two all_reduces a layer, an
+// all_gather a layer of the target from a few rows on, one for the embedding where it is sharded,
+// one for the features that enter the drafter):
+//   (1) an all_gather of draft candidates, if any entry drafts: 8 bytes * (leaves + k) a position
+//   (2) an all_gather of sampled (score, token): 8 bytes a verified row
+//   (3) with top-k, top-p or min-p in the batch: an all_gather of 4 bytes a filtered row, and per
+//       histogram pass an all_reduce of 2 KiB a filtered row
 // The prefill segment adds its target pass, the drafter's context pass, and (2) if a prompt ends.
 //
 // run() allocates nothing.

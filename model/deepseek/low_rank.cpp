@@ -15,8 +15,8 @@ using kernels::PackedWeight;
 using kernels::panel_outputs;
 
 // From this many rows on the ranks share out the outputs and gather them: each row costs a rank an
-// eighth of the work then, and the gather is one synchronisation. Below, the work saved is smaller
-// than the wait. Measured at tp 8 on the embedded pair; model/README.md has the figures.
+// eighth of the work then, and the gather is one synchronisation. A lone decode row
+// should not wait for one more collective in every layer.
 constexpr int kShareRows = 4;
 
 // A run of one weight's panels inside a rank's part of the panels of q_a and kv_a in a row.

@@ -31,7 +31,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option("--device", o.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--draft", o.draft, "none, chain, tree or auto (chosen per request and step)")
       ->check(CLI::IsMember({"none", "chain", "tree", "auto"}));
-  app.add_option("--budget", o.budget, "Draft nodes per round of tree or chain; 0: chosen")
+  app.add_option("--budget", o.budget, "Draft nodes per round of tree or chain; 0: 16")
       ->check(CLI::Range(0, limits::tree_nodes));
   app.add_option("--threads", o.threads, "Compute threads per worker; 0: cores / tp")
       ->check(CLI::Range(0, limits::worker_threads));

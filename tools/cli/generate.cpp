@@ -64,11 +64,12 @@ const char* name_of(FinishReason reason) {
   return "none";
 }
 
-Json draft_json(const DraftSummary& draft, const std::string& mode) {
+Json draft_json(const DraftSummary& draft, const std::string& mode, const std::string& reason) {
   Json by_position = Json::array(), walks = Json::array();
   for (const std::uint32_t count : draft.accepted_by_position) by_position.push_back(count);
   for (const std::uint16_t length : draft.walk_lengths) walks.push_back(length);
   return {{"mode", mode},
+          {"reason", reason},  // the policy's, of its last step; empty unless the mode is auto
           {"budget", draft.node_budget},
           {"rounds", draft.rounds},
           {"accepted_per_round",
@@ -91,7 +92,7 @@ Json steps_json(const EngineStatus& status, std::uint32_t decode_steps) {
 }
 
 Json answer_json(const Collector& got, std::size_t prompt_tokens, const std::string& mode,
-                 double load_s, Instant sent, Json steps) {
+                 double load_s, Instant sent, const std::string& reason, Json steps) {
   const auto tokens = static_cast<double>(got.ids.size());
   const double decode_s = seconds(got.last - got.first);
   return {{"text", got.text},
@@ -101,7 +102,7 @@ Json answer_json(const Collector& got, std::size_t prompt_tokens, const std::str
            {{"prompt_tokens", prompt_tokens},
             {"completion_tokens", got.ids.size()},
             {"total_tokens", prompt_tokens + got.ids.size()}}},
-          {"draft", draft_json(got.finished->draft, mode)},
+          {"draft", draft_json(got.finished->draft, mode, reason)},
           {"timing",
            {{"load_s", load_s},
             {"ttft_s", seconds(got.first - sent)},
@@ -129,8 +130,10 @@ Result<int> run(GenerateOptions& options) {
     return status.has_value() && !status->ranks.empty() && status->running == 0 &&
            (status->restarts > 0 || status->ranks[0].total_timing.steps >= rounds);
   }));
+  const std::string reason =
+      options.engine.draft == "auto" ? session->client().status()->draft_reason : "";
   const Json answer = answer_json(*collector, ids.size(), options.engine.draft, session->load_s(),
-                                  sent, steps_json(*session->client().status(), rounds));
+                                  sent, reason, steps_json(*session->client().status(), rounds));
   if (options.json) {
     std::printf("%s\n", dump_json(answer).c_str());
   } else {
