@@ -14,8 +14,9 @@ using testing::TestEngine;
 std::size_t bytes_of_one_step(std::vector<TestEngine::Running>& running) {
   StepPlan plan;
   for (TestEngine::Running& each : running) plan.decode.push_back(local_engine().entry_for(each));
+  TestEngine& engine = local_engine();  // loads on its first use
   const std::size_t before = allocated_bytes();
-  const Status status = local_engine().round().run(plan);
+  const Status status = engine.round().run(plan);
   const std::size_t bytes = allocated_bytes() - before;
   EXPECT_TRUE(status.ok());
   return bytes;
@@ -52,8 +53,9 @@ TEST(RoundAllocation, APrefillChunkAllocatesNothing) {
   for (TokenId token = 0; token < 50; ++token) chunk.tokens.push_back(token);
   chunk.new_pages = {159};
   plan.prefill.push_back(chunk);
+  TestEngine& engine = local_engine();  // loads on its first use
   const std::size_t before = allocated_bytes();
-  const Status status = local_engine().round().run(plan);
+  const Status status = engine.round().run(plan);
   EXPECT_EQ(allocated_bytes() - before, 0u);
   EXPECT_TRUE(status.ok());
   StepPlan release;
