@@ -2,13 +2,16 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 extern char** environ;
@@ -17,6 +20,7 @@ namespace copse {
 namespace {
 
 constexpr int kPollMicroseconds = 5000;
+constexpr const char* kParentVariable = "COPSE_PARENT_PID";
 
 int exit_code(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
@@ -36,13 +40,37 @@ Result<std::string> program_beside_self(const std::string& name) {
   return program;
 }
 
+std::vector<std::string> child_environment() {
+  const std::string name = std::string(kParentVariable) + "=";
+  std::vector<std::string> entries{name + std::to_string(getpid())};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::string_view(*entry).rfind(name, 0) != 0) entries.emplace_back(*entry);
+  }
+  return entries;
+}
+
+void follow_parent(int signal) {
+  // Told by the parent: asking the system alone would name the one that adopted an orphan.
+  const char* told = std::getenv(kParentVariable);
+  const pid_t parent = told == nullptr ? getppid() : std::atoi(told);
+  unsetenv(kParentVariable);  // this process's own children have another parent
+  prctl(PR_SET_PDEATHSIG, signal);
+  if (getppid() != parent) raise(signal);
+}
+
 Result<ChildProcess> ChildProcess::start(const std::string& program,
                                          const std::vector<std::string>& arguments) {
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::vector<std::string> environment = child_environment();
+  std::vector<char*> envp;
+  envp.reserve(environment.size() + 1);
+  for (std::string& entry : environment) envp.push_back(entry.data());
+  envp.push_back(nullptr);
 
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -52,7 +80,8 @@ Result<ChildProcess> ChildProcess::start(const std::string& program,
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t pid = -1;
-  const int failed = posix_spawn(&pid, program.c_str(), &files, &attributes, argv.data(), environ);
+  const int failed =
+      posix_spawn(&pid, program.c_str(), &files, &attributes, argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) return Error{ErrorCode::io, program, std::strerror(failed)};

@@ -12,6 +12,14 @@ namespace copse {
 // Path of program `name` in the folder of the running program.
 Result<std::string> program_beside_self(const std::string& name);
 
+// The environment for a child of this process: this process's own, and who its parent is.
+std::vector<std::string> child_environment();
+
+// Called first in a program that another of this build starts with child_environment(): `signal`
+// ends it when the parent dies, and at once if the parent died before this call. Started by hand,
+// it follows whoever is its parent now.
+void follow_parent(int signal);
+
 // One program that this process started. Its standard output goes to standard error, since results
 // are the parent's; it stands in its own process group, so that a key pressed in the terminal
 // reaches the parent alone.

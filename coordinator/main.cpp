@@ -1,7 +1,4 @@
 // copse-coordinator: requests, scheduling, and the supervision of the workers of one host.
-#include <sys/prctl.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
@@ -10,6 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "base/random.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/process_spawner.h"
@@ -67,13 +65,6 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--worker", flags.worker, "the worker program; else the one beside this one");
 }
 
-// Dies with its parent: a coordinator whose `copse serve` is gone serves nobody.
-void follow_parent() {
-  const pid_t parent = getppid();
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) std::raise(SIGTERM);
-}
-
 int report(const char* what, const Error& error) {
   spdlog::critical("{}: {}", what, describe(error));
   return kCannotStart;
@@ -124,7 +115,7 @@ int serve(const Flags& flags) {
 
 int main(int argc, char** argv) {
   using namespace copse;
-  follow_parent();
+  follow_parent(SIGTERM);  // a coordinator whose `copse serve` is gone serves nobody
   Flags flags;
   flags.worker_args = split_worker_args(argc, argv);
   CLI::App app("copse-coordinator: plans the steps of one tensor-parallel group");

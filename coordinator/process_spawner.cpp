@@ -9,13 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <utility>
 
+#include "base/process.h"
 #include "transport/collective/shm.h"
-
-extern char** environ;
 
 namespace copse {
 namespace {
@@ -70,18 +68,6 @@ struct SpawnSetup {
 
 }  // namespace
 
-Result<std::string> program_beside_self(const std::string& name) {
-  char path[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  if (length <= 0) return os_error("program", errno);
-  std::string self(path, static_cast<std::size_t>(length));
-  const std::string program = self.substr(0, self.rfind('/') + 1) + name;
-  if (access(program.c_str(), X_OK) != 0) {
-    return Error{ErrorCode::not_found, name, "the program is not beside this one"};
-  }
-  return program;
-}
-
 ProcessSpawner::ProcessSpawner(boost::asio::io_context& io, ProcessSpawnerOptions options)
     : io_(io), options_(std::move(options)) {}
 
@@ -123,6 +109,10 @@ Status ProcessSpawner::spawn_rank(std::uint32_t epoch, int rank, int collective_
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
+  std::vector<std::string> environment = child_environment();
+  std::vector<char*> envp;
+  for (std::string& entry : environment) envp.push_back(entry.data());
+  envp.push_back(nullptr);
 
   SpawnSetup setup;
   const std::string log = options_.log_dir.empty()
@@ -133,7 +123,7 @@ Status ProcessSpawner::spawn_rank(std::uint32_t epoch, int rank, int collective_
   posix_spawn_file_actions_adddup2(&setup.files, collective_fd, kCollectiveFd);
   pid_t pid = 0;
   const int failed = posix_spawn(&pid, options_.program.c_str(), &setup.files, &setup.attributes,
-                                 argv.data(), environ);
+                                 argv.data(), envp.data());
   if (failed != 0) return os_error("worker", failed);
 
   const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));

@@ -20,9 +20,6 @@ struct ProcessSpawnerOptions {
   std::vector<std::string> worker_args;  // passed on unchanged
 };
 
-// `copse-worker` in the folder of the running program.
-Result<std::string> program_beside_self(const std::string& name);
-
 class ProcessSpawner final : public Spawner {
  public:
   ProcessSpawner(boost::asio::io_context& io, ProcessSpawnerOptions options);

@@ -1,12 +1,10 @@
 // copse-gateway: the REST interface of one coordinator.
-#include <sys/prctl.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <string>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "gateway/options.h"
 #include "gateway/served_text_model.h"
 #include "gateway/server.h"
@@ -15,13 +13,6 @@ namespace {
 
 constexpr int kUsage = 2;
 constexpr int kCannotStart = 1;
-
-// Ends with its parent: a gateway whose `copse serve` is gone serves nobody.
-void follow_parent() {
-  const pid_t parent = getppid();
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) std::raise(SIGTERM);
-}
 
 int serve(const copse::GatewayOptions& options) {
   const auto model = copse::ServedTextModel::load(options.model);
@@ -35,7 +26,7 @@ int serve(const copse::GatewayOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  follow_parent();
+  copse::follow_parent(SIGTERM);  // a gateway whose `copse serve` is gone serves nobody
   copse::GatewayOptions options;
   CLI::App app("copse-gateway: OpenAI's API in front of one coordinator");
   copse::declare(app, options);

@@ -1,7 +1,6 @@
 // copse-worker: one rank of the tensor-parallel group. Started by the coordinator, or by srun,
 // mpirun or torchrun, whose environment then names the rank.
 #include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +13,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/random.h"
 #include "transport/actor/runtime.h"
 #include "transport/actor/zmq_links.h"
@@ -70,13 +70,6 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off");
 }
 
-// A worker whose parent is gone holds memory for nobody.
-void follow_parent() {
-  const pid_t parent = getppid();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) raise(SIGKILL);
-}
-
 int run(const Flags& flags) {
   ProcessRuntime runtime;
   SeededRandom random(entropy_seed());
@@ -119,7 +112,7 @@ int run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   using namespace copse;
-  follow_parent();
+  follow_parent(SIGKILL);  // a worker whose parent is gone holds memory for nobody
   Flags flags;
   const int launched_as = rank_of_environment();
   if (launched_as >= 0) flags.executor.rank = launched_as;
