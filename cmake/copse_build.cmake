@@ -12,6 +12,9 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
 
+# Libraries are part of the plug-in that holds the CUDA code (docs/decisions/0005).
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
 set(COPSE_SANITIZE "" CACHE STRING "sanitizers to build with: '', 'address,undefined' or 'thread'")
 
 find_program(CCACHE ccache)
@@ -27,8 +30,11 @@ endif()
 
 # Multiply-add is fused only where the code says so: the same rows must give the same bits in
 # every batch shape and on every vector width (docs/decisions/0002-one-order-of-summation.md).
-add_compile_options(-Wall -Wextra -Wconversion -Wshadow -Werror -ffp-contract=off
-                    -fno-omit-frame-pointer)
+set(host_options -ffp-contract=off -fno-omit-frame-pointer)
+add_compile_options(
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wshadow;-Werror;${host_options}>"
+  # nvcc's own stubs do not pass -Wconversion.
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Werror>")
 if(COPSE_SANITIZE)
   add_compile_options(-fsanitize=${COPSE_SANITIZE} -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${COPSE_SANITIZE})
