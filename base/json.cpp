@@ -5,56 +5,77 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace copse {
 namespace {
 
-// Walks the document once without building it; says what is wrong with it.
-class BoundsCheck : public nlohmann::json_sax<Json> {
+// Builds the document while it is read, and stops at the first thing that is wrong with it.
+class BoundedBuilder : public nlohmann::json_sax<Json> {
  public:
-  BoundsCheck(std::string_view field, const JsonBounds& bounds) : field_(field), bounds_(bounds) {}
+  BoundedBuilder(std::string_view field, const JsonBounds& bounds)
+      : field_(field), bounds_(bounds) {}
 
-  bool null() override { return node(); }
-  bool boolean(bool) override { return node(); }
-  bool number_integer(number_integer_t) override { return node(); }
-  bool number_unsigned(number_unsigned_t) override { return node(); }
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override {
-    return std::isfinite(value) ? node() : fail("a number is out of range");
+    return std::isfinite(value) ? add(value) : fail("a number is out of range");
   }
-  bool string(string_t&) override { return node(); }
+  bool string(string_t& value) override { return add(std::move(value)); }
   bool binary(binary_t&) override { return fail("binary data in JSON"); }
-  bool start_object(std::size_t) override {
-    keys_.emplace_back();
-    return open();
-  }
-  bool end_object() override {
-    keys_.pop_back();
-    --depth_;
-    return true;
-  }
-  bool start_array(std::size_t) override { return open(); }
-  bool end_array() override {
-    --depth_;
-    return true;
-  }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (!bounds_.duplicate_keys && !keys_.back().insert(name).second) {
+    const auto [at, fresh] = open_.back()->get_ref<Json::object_t&>().emplace(name, nullptr);
+    if (!fresh && !bounds_.duplicate_keys) {
       return fail("the key '" + name.substr(0, 64) + "' appears twice");
     }
-    return node();
+    value_of_key_ = &at->second;
+    return count();
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
     return fail("not JSON at byte " + std::to_string(position));
   }
 
+  Json take() { return std::move(root_); }
   Error error() const { return {ErrorCode::malformed, std::string(field_), message_}; }
 
  private:
-  bool node() { return ++nodes_ <= bounds_.nodes ? true : fail("too many values"); }
-  bool open() { return ++depth_ <= bounds_.depth ? node() : fail("nested too deeply"); }
+  bool add(Json value) {
+    place(std::move(value));
+    return count();
+  }
+  bool open(Json container) {
+    if (open_.size() >= static_cast<std::size_t>(bounds_.depth)) return fail("nested too deeply");
+    open_.push_back(place(std::move(container)));
+    return count();
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  // Where the value now stands. Nothing moves it while it is open: a list grows only when its last
+  // element is complete, and a map never moves its values.
+  Json* place(Json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_array()) {
+      auto& list = open_.back()->get_ref<Json::array_t&>();
+      list.push_back(std::move(value));
+      return &list.back();
+    }
+    *value_of_key_ = std::move(value);
+    return value_of_key_;
+  }
+  bool count() { return ++nodes_ <= bounds_.nodes ? true : fail("too many values"); }
   bool fail(std::string message) {
     if (message_.empty()) message_ = std::move(message);
     return false;
@@ -62,9 +83,10 @@ class BoundsCheck : public nlohmann::json_sax<Json> {
 
   std::string_view field_;
   const JsonBounds& bounds_;
-  std::vector<std::unordered_set<std::string>> keys_;
+  Json root_;
+  std::vector<Json*> open_;  // containers, outermost first
+  Json* value_of_key_ = nullptr;
   std::size_t nodes_ = 0;
-  int depth_ = 0;
   std::string message_;
 };
 
@@ -78,16 +100,21 @@ Result<Json> parse_json(std::string_view text, std::string_view field, const Jso
   if (text.size() > bounds.bytes) {
     return Error{ErrorCode::resource_exhausted, std::string(field), "too large"};
   }
-  BoundsCheck check(field, bounds);
-  if (!Json::sax_parse(text, &check)) return check.error();
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return check.error();
-  return value;
+  BoundedBuilder builder(field, bounds);
+  if (!Json::sax_parse(text, &builder)) return builder.error();
+  return builder.take();
 }
 
-Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max, FileKind kind) {
+  // A pipe without a writer would hold a blocking open, and a device might do anything.
+  const bool regular = kind == FileKind::regular;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (regular ? O_NONBLOCK : 0));
   if (fd < 0) return Error{ErrorCode::not_found, base_name(path), "cannot be opened"};
+  struct stat found {};
+  if (regular && (::fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))) {
+    ::close(fd);
+    return Error{ErrorCode::malformed, base_name(path), "is no regular file"};
+  }
   std::string text;
   std::vector<char> block(1u << 16);
   ssize_t got = 0;
@@ -102,8 +129,8 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
   return text;
 }
 
-Result<Json> read_json_file(const std::string& path, const JsonBounds& bounds) {
-  COPSE_TRY(const std::string text, read_file(path, bounds.bytes));
+Result<Json> read_json_file(const std::string& path, const JsonBounds& bounds, FileKind kind) {
+  COPSE_TRY(const std::string text, read_file(path, bounds.bytes, kind));
   return parse_json(text, base_name(path), bounds);
 }
 

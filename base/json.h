@@ -1,6 +1,7 @@
 #pragma once
-// JSON from outside: size, depth and duplicate keys are checked while parsing, before anything is
-// kept. Configs, checkpoint headers, tokenizers and HTTP bodies all come through here.
+// JSON from outside: size, depth and duplicate keys are checked while parsing, in one pass, and the
+// first fault ends it. Configs, checkpoint headers, tokenizers and HTTP bodies come through here.
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -23,9 +24,16 @@ struct JsonBounds {
 // and trailing bytes are malformed.
 Result<Json> parse_json(std::string_view text, std::string_view field, const JsonBounds& bounds);
 
-// Whole file, bounded; `field` is the file's name without its folder.
-Result<std::string> read_file(const std::string& path, std::size_t bytes_max);
-Result<Json> read_json_file(const std::string& path, const JsonBounds& bounds);
+// A model's folder holds regular files: anything else there (a pipe, a device, a folder) is
+// malformed, and is refused without waiting for it.
+enum class FileKind : std::uint8_t { regular, any };
+
+// Whole file, bounded; an error's `field` is the file's name without its folder. not_found: it
+// cannot be opened.
+Result<std::string> read_file(const std::string& path, std::size_t bytes_max,
+                              FileKind kind = FileKind::regular);
+Result<Json> read_json_file(const std::string& path, const JsonBounds& bounds,
+                            FileKind kind = FileKind::regular);
 
 // Text of a value; invalid UTF-8 inside strings becomes U+FFFD instead of an exception.
 std::string dump_json(const Json& value, int indent = -1);

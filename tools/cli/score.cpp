@@ -83,7 +83,7 @@ Result<int> run(const ScoreOptions& options) {
        {std::pair{"--model", options.model}, {"--input", options.input}, {"--out", options.out}}) {
     if (value.empty()) return Error{ErrorCode::invalid_argument, flag, "is required"};
   }
-  COPSE_TRY(const Json input, read_json_file(options.input, {}));
+  COPSE_TRY(const Json input, read_json_file(options.input, {}, FileKind::any));
   COPSE_RETURN_IF_ERROR(score_group(options, input));
   if (options.json) {
     std::printf("%s\n", dump_json({{"out", options.out}, {"tp", options.tp}}).c_str());

@@ -27,7 +27,7 @@ Status apply_key(const std::string& key, const YAML::Node& value, CLI::App& app)
 }  // namespace
 
 Status apply_yaml_config(const std::string& path, CLI::App& app) {
-  COPSE_TRY(const std::string text, read_file(path, limits::config_bytes));
+  COPSE_TRY(const std::string text, read_file(path, limits::config_bytes, FileKind::any));
   YAML::Node root;
   try {
     root = YAML::Load(text);
