@@ -1,5 +1,6 @@
 #pragma once
 // A chained 64-bit digest of what a step did (design rule: unequal digests are never committed).
+// constexpr, so that CUDA code computes the same.
 // It guards against drift and wrong arithmetic, not against an adversary.
 #include <cstddef>
 #include <cstdint>
@@ -11,25 +12,28 @@ namespace copse {
 
 class DigestChain {
  public:
-  explicit DigestChain(std::uint64_t previous = 0) : state_(previous ^ 0x9E3779B97F4A7C15u) {}
+  constexpr explicit DigestChain(std::uint64_t previous = 0)
+      : state_(previous ^ 0x9E3779B97F4A7C15u) {}
 
   // Integers only: floats and padded structs have several encodings of one value.
   template <class T>
-  requires std::is_integral_v<T> DigestChain& add(T value) {
+  requires std::is_integral_v<T>
+  constexpr DigestChain& add(T value) {
     mix(static_cast<std::uint64_t>(value));
     return *this;
   }
   template <class T>
-  requires std::is_integral_v<T> DigestChain& add(std::span<const T> values) {
+  requires std::is_integral_v<T>
+  constexpr DigestChain& add(std::span<const T> values) {
     mix(values.size());
     for (T value : values) mix(static_cast<std::uint64_t>(value));
     return *this;
   }
-  std::uint64_t value() const { return state_; }
+  constexpr std::uint64_t value() const { return state_; }
 
  private:
   // splitmix64's finaliser over the running state: every input bit reaches every output bit.
-  void mix(std::uint64_t word) {
+  constexpr void mix(std::uint64_t word) {
     std::uint64_t z = state_ + 0x9E3779B97F4A7C15u + word * 0xD6E8FEB86659FD93u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
