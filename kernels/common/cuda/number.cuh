@@ -1,6 +1,6 @@
 #pragma once
 // Storage types of kernels, float and Bf16, and their way to and from the float that all arithmetic
-// is done in.
+// is done in. Of a Bf16 it is base/bf16.h's, a constexpr.
 #include <cuda_bf16.h>
 
 #include "base/bf16.h"
@@ -11,9 +11,6 @@ static_assert(sizeof(Bf16) == sizeof(__nv_bfloat16));
 
 __device__ inline float to_float(float value) {
   return value;
-}
-__device__ inline float to_float(Bf16 value) {
-  return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
 }
 
 template <class T>
