@@ -166,11 +166,4 @@ Status keep_features(const RoundShape& shape, const RoundArrays& arrays, const T
 template <class T>
 Status gather_waiting(const RoundShape& shape, const RoundArrays& arrays, const T* waiting,
                       int width, T* out, Stream stream);
-// rows [sequences * rows_per_sequence][width] of positions >= 0 to pages [pages][64][width] of the
-// slots entry_slot; width * sizeof(T) is a multiple of 16.
-template <class T>
-Status write_page_rows(int sequences, int rows_per_sequence, const std::int32_t* positions,
-                       const RoundShape& shape, const RoundArrays& arrays, const T* rows, int width,
-                       T* pages, Stream stream);
-
 }  // namespace copse::kernels::cuda

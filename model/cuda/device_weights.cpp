@@ -37,11 +37,6 @@ std::vector<T> converted(const HostMatrix& matrix) {
 }
 
 template <class T>
-std::size_t DeviceWeightPlan<T>::reserve(const std::string& name, std::size_t bytes) {
-  return arena_.reserve(name, bytes);
-}
-
-template <class T>
 void DeviceWeightPlan<T>::stack(const std::string& name, std::initializer_list<LinearSlice> slices,
                                 DeviceMatrix<T>& into) {
   into.inputs = slices.begin()->columns.size();
@@ -59,8 +54,7 @@ void DeviceWeightPlan<T>::stack(const std::string& name, std::initializer_list<L
                     if (!copied.ok()) fail(copied.error());
                   });
   }
-  const std::size_t part = reserve(name, elements(into) * sizeof(T));
-  binds_.push_back([this, part, &into] { into.data = arena_.take<T>(part).data(); });
+  arena_.place(name, elements(into), into.data);
   randoms_.push_back([&into](std::uint64_t seed) {
     const float spread = std::sqrt(3.0f / static_cast<float>(std::max(into.inputs, 1)));
     return random_fill<T>(into.data, elements(into), 0.0f, spread, seed);
@@ -82,8 +76,7 @@ void DeviceWeightPlan<T>::reshaped(const std::string& name, const LinearSlice& s
                     if (!copied.ok()) fail(copied.error());
                   });
   }
-  const std::size_t part = reserve(name, elements(into) * sizeof(T));
-  binds_.push_back([this, part, &into] { into.data = arena_.take<T>(part).data(); });
+  arena_.place(name, elements(into), into.data);
   randoms_.push_back([&into](std::uint64_t seed) {
     const float spread = std::sqrt(3.0f / static_cast<float>(std::max(into.inputs, 1)));
     return random_fill<T>(into.data, elements(into), 0.0f, spread, seed);
@@ -93,8 +86,7 @@ void DeviceWeightPlan<T>::reshaped(const std::string& name, const LinearSlice& s
 template <class T>
 void DeviceWeightPlan<T>::vector(const VectorSpec& spec, DeviceVector& into) {
   into.size = spec.size;
-  const std::size_t part = reserve(spec.name, size(spec.size) * sizeof(float));
-  binds_.push_back([this, part, &into] { into.data = arena_.take<float>(part).data(); });
+  arena_.place(spec.name, size(spec.size), into.data);
   if (plan_ == nullptr) {
     // Norms of one; a router's bias of one for all changes no choice.
     randoms_.push_back([&into](std::uint64_t seed) {
@@ -112,15 +104,13 @@ void DeviceWeightPlan<T>::vector(const VectorSpec& spec, DeviceVector& into) {
 template <class T>
 void DeviceWeightPlan<T>::block(const std::string& name, std::size_t bytes, std::byte*& into,
                                 Fill fill_random) {
-  const std::size_t part = reserve(name, bytes);
-  binds_.push_back([this, part, &into] { into = arena_.take<std::byte>(part).data(); });
+  arena_.place(name, bytes, into);
   randoms_.push_back([&into, fill = std::move(fill_random)](std::uint64_t) { return fill(into); });
 }
 
 template <class T>
 Status DeviceWeightPlan<T>::load(const OnWeightsRead& progress) {
   CHECK(arena_.allocated());
-  for (const auto& bind : binds_) bind();
   if (plan_ == nullptr) {
     std::uint64_t seed = 1;
     for (const auto& random : randoms_) {

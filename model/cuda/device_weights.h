@@ -70,11 +70,8 @@ class DeviceWeightPlan {
   Status load(const OnWeightsRead& progress);
 
  private:
-  std::size_t reserve(const std::string& name, std::size_t bytes);
-
   LoadPlan* plan_;
   kernels::cuda::DeviceArena& arena_;
-  std::vector<std::function<void()>> binds_;
   std::vector<std::function<Status(std::uint64_t seed)>> randoms_;
   std::deque<std::vector<float>> host_vectors_;
   std::vector<std::function<Status()>> uploads_;

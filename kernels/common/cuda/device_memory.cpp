@@ -41,15 +41,21 @@ Status copy_to_host(void* to, const void* from, std::size_t bytes) {
 }
 
 std::size_t DeviceArena::reserve(std::string name, std::size_t bytes) {
-  CHECK(memory_.data() == nullptr);
+  CHECK(!allocated_);
   constexpr std::size_t kAlignment = 256;
-  parts_.push_back({std::move(name), bytes_, bytes});
+  const std::size_t offset = bytes_;
+  parts_.push_back({std::move(name), offset, bytes});
   bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  return parts_.size() - 1;
+  return offset;
 }
 
 Status DeviceArena::allocate() {
+  CHECK(!allocated_);
   COPSE_TRY(memory_, DeviceMemory::allocate(bytes_));
+  COPSE_RETURN_IF_ERROR(cuda_status(cudaMemset(memory_.data(), 0, bytes_), "clearing memory"));
+  allocated_ = true;
+  for (const auto& bind : binds_) bind(memory_.data());
+  binds_.clear();
   return {};
 }
 

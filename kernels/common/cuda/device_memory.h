@@ -3,8 +3,10 @@
 // of it, so that a worker allocates once, from a plan that it can print.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -63,8 +65,8 @@ class DeviceBuffer {
   DeviceMemory memory_;
 };
 
-// First every part is reserved under a name, then all are allocated at once, then taken: the
-// reservations are the plan. Parts are aligned to 256 bytes.
+// First every array is placed under a name, then all are allocated at once: what was placed is the
+// plan. Arrays are aligned to 256 bytes; memory is zero at first.
 class DeviceArena {
  public:
   struct Part {
@@ -72,24 +74,26 @@ class DeviceArena {
     std::size_t offset = 0;
     std::size_t bytes = 0;
   };
-  // Index of the part. Before allocate().
-  std::size_t reserve(std::string name, std::size_t bytes);
+  // `pointer` is set by allocate() and must stay where it is until then.
+  template <class T>
+  void place(std::string name, std::size_t count, T*& pointer) {
+    const std::size_t offset = reserve(std::move(name), count * sizeof(T));
+    binds_.push_back(
+        [offset, &pointer](std::byte* memory) { pointer = reinterpret_cast<T*>(memory + offset); });
+  }
   const std::vector<Part>& parts() const { return parts_; }
   std::size_t bytes() const { return bytes_; }
+  // Once.
   Status allocate();
-  bool allocated() const { return memory_.data() != nullptr || bytes_ == 0; }
-
-  // [part bytes / sizeof(T)]
-  template <class T>
-  std::span<T> take(std::size_t part) const {
-    CHECK(part < parts_.size() && allocated());
-    return {reinterpret_cast<T*>(memory_.data() + parts_[part].offset),
-            parts_[part].bytes / sizeof(T)};
-  }
+  bool allocated() const { return allocated_; }
 
  private:
+  std::size_t reserve(std::string name, std::size_t bytes);
+
   std::vector<Part> parts_;
+  std::vector<std::function<void(std::byte*)>> binds_;
   std::size_t bytes_ = 0;
+  bool allocated_ = false;
   DeviceMemory memory_;
 };
 

@@ -22,11 +22,28 @@ TEST_F(DeviceMemoryTest, MoreThanThereIsIsAnErrorAndNotTheEnd) {
 
 TEST(DeviceArena, PartsAreAlignedAndDoNotOverlap) {
   DeviceArena arena;
-  const std::size_t first = arena.reserve("first", 10);
-  const std::size_t second = arena.reserve("second", 300);
-  EXPECT_EQ(arena.parts()[first].offset, 0u);
-  EXPECT_EQ(arena.parts()[second].offset, 256u);
+  char* first = nullptr;
+  float* second = nullptr;
+  arena.place("first", 10, first);
+  arena.place("second", 75, second);
+  ASSERT_EQ(arena.parts().size(), 2u);
+  EXPECT_EQ(arena.parts()[0].offset, 0u);
+  EXPECT_EQ(arena.parts()[1].offset, 256u);
   EXPECT_EQ(arena.bytes(), 256u + 512u);
+}
+
+TEST_F(DeviceMemoryTest, AnArenaSetsItsPointersAndIsZero) {
+  DeviceArena arena;
+  float* first = nullptr;
+  float* second = nullptr;
+  arena.place("first", 1, first);
+  arena.place("second", 2, second);
+  ASSERT_TRUE(arena.allocate().ok());
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(second - first, 64);
+  std::vector<float> values = {1, 2};
+  ASSERT_TRUE(copy_to_host(values.data(), second, 8).ok());
+  EXPECT_EQ(values, (std::vector<float>{0, 0}));
 }
 
 TEST(OpenDevice, WithoutAGpuOneSentenceSaysSo) {

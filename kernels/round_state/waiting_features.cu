@@ -1,5 +1,4 @@
-// Rows that move between steps: features that wait for the drafter, and keys and values that enter
-// its pages. One block a row, 16 bytes a thread.
+// Features that wait for the drafter. One block a row, 16 bytes a thread.
 #include <cuda_runtime.h>
 
 #include "base/bf16.h"
@@ -45,21 +44,6 @@ __global__ void gather_waiting_kernel(RoundShape shape, RoundArrays a, const T* 
 }
 
 template <class T>
-__global__ void write_page_rows_kernel(int rows_per_sequence, const std::int32_t* positions,
-                                       RoundShape shape, RoundArrays a, const T* rows, int width,
-                                       T* pages) {
-  const int row = static_cast<int>(blockIdx.x);
-  const int position = positions[row];
-  const int slot = a.entry_slot[row / rows_per_sequence];
-  if (position < 0 || slot < 0) return;
-  const PageId page = a.page_tables[static_cast<std::ptrdiff_t>(slot) * shape.table_pages +
-                                    position / limits::page_tokens];
-  const std::ptrdiff_t place =
-      static_cast<std::ptrdiff_t>(page) * limits::page_tokens + position % limits::page_tokens;
-  copy_row(rows + static_cast<std::ptrdiff_t>(row) * width, pages + place * width, width);
-}
-
-template <class T>
 bool whole_words(int width) {
   return width * static_cast<int>(sizeof(T)) % 16 == 0;
 }
@@ -85,22 +69,9 @@ Status gather_waiting(const RoundShape& shape, const RoundArrays& arrays, const 
   return launched("gather_waiting");
 }
 
-template <class T>
-Status write_page_rows(int sequences, int rows_per_sequence, const std::int32_t* positions,
-                       const RoundShape& shape, const RoundArrays& arrays, const T* rows, int width,
-                       T* pages, Stream stream) {
-  CHECK(whole_words<T>(width));
-  write_page_rows_kernel<<<sequences * rows_per_sequence, kThreads, 0, stream>>>(
-      rows_per_sequence, positions, shape, arrays, rows, width, pages);
-  return launched("write_page_rows");
-}
-
 #define COPSE_ROWS(T)                                                                              \
   template Status keep_features(const RoundShape&, const RoundArrays&, const T*, int, T*, Stream); \
-  template Status gather_waiting(const RoundShape&, const RoundArrays&, const T*, int, T*,         \
-                                 Stream);                                                          \
-  template Status write_page_rows(int, int, const std::int32_t*, const RoundShape&,                \
-                                  const RoundArrays&, const T*, int, T*, Stream);
+  template Status gather_waiting(const RoundShape&, const RoundArrays&, const T*, int, T*, Stream);
 COPSE_ROWS(float)
 COPSE_ROWS(Bf16)
 #undef COPSE_ROWS
