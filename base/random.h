@@ -1,22 +1,17 @@
 #pragma once
-// Two kinds of randomness. Philox is a pure function, for sampling: every rank, drafting mode and
-// restart draws the same noise. Random is a seeded stream, for identities and the simulator.
+// Two kinds of randomness. Philox is a pure function, for sampling (base/noise.h): every rank,
+// drafting mode and restart draws the same noise. Random is a seeded stream, for identities and the
+// simulator.
 #include <array>
 #include <cstdint>
 
+#include "base/noise.h"
+
 namespace copse {
 
-// Philox4x32-10 (Salmon et al., SC 2011): four words of noise for a 64-bit key and 128-bit counter.
+// philox() over arrays.
 std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
                                            std::array<std::uint32_t, 2> key);
-
-// Gumbel noise of one random word r: v = (r + 1/2) / 2^32, g = -log(-log1p(-v)), finite for each r.
-float gumbel_from_word(std::uint32_t word);
-
-// Gumbel noise for drawing `token` at absolute position `position` of a request: a pure function,
-// so that every rank, drafting mode, batch shape and restart draws the same token.
-float gumbel_noise(std::uint64_t seed, std::uint32_t choice, std::uint64_t position,
-                   std::uint32_t token);
 
 class Random {
  public:

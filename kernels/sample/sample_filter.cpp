@@ -11,30 +11,16 @@
 namespace copse::kernels {
 namespace {
 
-constexpr std::size_t bin_count = 256;
-
-int bits_for_ids(int vocabulary) {
-  int bits = 8;
-  while ((1 << bits) < vocabulary) bits += 8;
-  return bits;
-}
+constexpr std::size_t bin_count = sample_bins;
 
 std::size_t index_of(FilterStage stage) {
   return stage == FilterStage::top_k ? 0 : 1;
 }
 
-// ceil(total * p), at least 1: what a nucleus must reach. p in 32 bits of fraction.
-std::uint64_t share_of(std::uint64_t total, float p) {
-  const auto fraction = static_cast<std::uint64_t>(static_cast<double>(p) * 0x1p32);
-  __extension__ using Wide = unsigned __int128;
-  const Wide share = (static_cast<Wide>(total) * fraction + 0xFFFFFFFFu) >> 32;
-  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(share));
-}
-
 }  // namespace
 
 SampleFilter::SampleFilter(int rows_max, int local_max, int vocabulary)
-    : id_bits_(bits_for_ids(vocabulary)), local_max_(local_max) {
+    : id_bits_(sample_id_bits(vocabulary)), local_max_(local_max) {
   const auto rows = static_cast<std::size_t>(rows_max);
   const std::size_t tokens = rows * static_cast<std::size_t>(local_max);
   states_.reserve(rows);
@@ -70,11 +56,6 @@ std::span<const float> SampleFilter::local_maxima(const SampleLogits& logits,
     maxima_[states_.size()] = finite ? largest : std::numeric_limits<float>::quiet_NaN();
     RowState state;
     state.row = r;
-    state.open[0] = row.top_k > 0;
-    state.open[1] = row.top_p < 1;
-    state.top_p = row.top_p;
-    state.target = static_cast<std::uint64_t>(std::max(row.top_k, 0));
-    state.threshold.id_bits = id_bits_;
     states_.push_back(state);
   }
   return std::span(maxima_).first(states_.size());
@@ -87,18 +68,15 @@ void SampleFilter::begin(const SampleLogits& logits, std::span<const SampleRow> 
   for (std::size_t s = 0; s < count; ++s) {
     RowState& state = states_[s];
     float largest = -std::numeric_limits<float>::infinity();
+    bool finite = true;
     for (std::size_t i = s; i < gathered.size(); i += count) {
-      state.finite = state.finite && !std::isnan(gathered[i]);
+      finite = finite && !std::isnan(gathered[i]);
       largest = std::max(largest, gathered[i]);
     }
-    state.finite = state.finite && std::isfinite(largest);
-    state.threshold.largest = largest;
-    if (!state.finite) state.open[0] = state.open[1] = false;
-    const float min_p = rows[static_cast<std::size_t>(state.row)].min_p;
-    if (min_p > 0) {
-      state.threshold.mass = static_cast<std::uint64_t>(
-          std::ceil(static_cast<double>(min_p) * static_cast<double>(sample_mass(0, 0))));
-    }
+    finite = finite && std::isfinite(largest);
+    const SampleRow& row = rows[static_cast<std::size_t>(state.row)];
+    static_cast<FilterRow&>(state) =
+        start_filter_row(row.top_k, row.top_p, row.min_p, id_bits_, finite, largest);
   }
   threads.parallel_for(0, static_cast<int>(count), 1, [&](int first, int last) {
     for (int s = first; s < last; ++s) {
@@ -131,17 +109,17 @@ void SampleFilter::count_row(FilterStage stage, int pass, std::size_t index) {
   std::ranges::fill(bins, 0u);
   if (!state.open[index_of(stage)]) return;
   const std::size_t offset = index * static_cast<std::size_t>(local_max_);
-  const int low = shift(pass);
+  const int shift = filter_shift(id_bits_, pass);
   const std::uint64_t ids = (std::uint64_t{1} << id_bits_) - 1;
   for (int i = 0; i < local_; ++i) {
     const std::uint32_t ordered = ordered_[offset + static_cast<std::size_t>(i)];
     if (ordered == 0) continue;
     const std::uint64_t place = (static_cast<std::uint64_t>(ordered) << id_bits_) |
                                 (ids - static_cast<std::uint64_t>(begin_ + i));
-    if (place < state.top_k || (place >> (low + 8)) != state.prefix) continue;
+    if (!filter_counts(state, shift, place)) continue;
     const std::uint64_t weight =
         stage == FilterStage::top_k ? 1 : masses_[offset + static_cast<std::size_t>(i)];
-    bins[static_cast<std::size_t>((place >> low) & 0xFF)] += weight;
+    bins[static_cast<std::size_t>(filter_bin(shift, place))] += weight;
   }
 }
 
@@ -152,35 +130,10 @@ std::span<std::uint64_t> SampleFilter::histogram(FilterStage stage, int pass, Th
   return std::span(bins_).first(states_.size() * bin_count);
 }
 
-void SampleFilter::finish(RowState& state, FilterStage stage, std::uint64_t place) {
-  state.open[index_of(stage)] = false;
-  state.prefix = 0;
-  state.threshold.place = std::max(state.threshold.place, place);
-  if (stage == FilterStage::top_k) state.top_k = place;
-}
-
-void SampleFilter::narrow_row(RowState& state, FilterStage stage, int pass,
-                              std::span<const std::uint64_t> bins) {
-  if (pass == 0) {
-    std::uint64_t total = 0;
-    for (const std::uint64_t bin : bins) total += bin;
-    if (stage == FilterStage::top_p) state.target = share_of(total, state.top_p);
-    if (total <= state.target)
-      return finish(state, stage, stage == FilterStage::top_k ? 0 : state.top_k);
-  }
-  std::size_t digit = bin_count - 1;
-  while (bins[digit] < state.target && digit > 0) state.target -= bins[digit--];
-  state.prefix = (state.prefix << 8) | digit;
-  // A bin that is needed whole, or the last digit, settles the threshold.
-  if (bins[digit] == state.target || shift(pass) == 0) {
-    finish(state, stage, state.prefix << shift(pass));
-  }
-}
-
 void SampleFilter::narrow(FilterStage stage, int pass) {
   for (std::size_t s = 0; s < states_.size(); ++s) {
     if (!states_[s].open[index_of(stage)]) continue;
-    narrow_row(states_[s], stage, pass, std::span(bins_).subspan(s * bin_count, bin_count));
+    narrow_filter_row(states_[s], stage, pass, bins_.data() + s * bin_count);
   }
 }
 

@@ -22,10 +22,9 @@
 #include <vector>
 
 #include "kernels/sample/sample.h"
+#include "kernels/sample/sample_filter_row.h"
 
 namespace copse::kernels {
-
-enum class FilterStage : std::uint8_t { top_k, top_p };
 
 class SampleFilter {
  public:
@@ -41,7 +40,7 @@ class SampleFilter {
   void begin(const SampleLogits& logits, std::span<const SampleRow> rows,
              std::span<const float> gathered, ThreadPool& threads);
 
-  int passes() const { return 4 + id_bits_ / 8; }
+  int passes() const { return sample_filter_passes(id_bits_); }
   bool pending(FilterStage stage) const;
   std::span<std::uint64_t> histogram(FilterStage stage, int pass, ThreadPool& threads);
   void narrow(FilterStage stage, int pass);
@@ -50,21 +49,10 @@ class SampleFilter {
   std::span<const SampleThreshold> thresholds();
 
  private:
-  struct RowState {
+  struct RowState : FilterRow {
     int row = 0;  // of the batch
-    bool finite = true;
-    bool open[2] = {};         // stages whose threshold is not known yet
-    std::uint64_t target = 0;  // tokens or mass still to take inside the prefix
-    std::uint64_t prefix = 0;  // digits found so far
-    std::uint64_t top_k = 0;   // place threshold of the first stage
-    float top_p = 1;
-    SampleThreshold threshold;
   };
-  int shift(int pass) const { return 32 + id_bits_ - 8 * (pass + 1); }
   void count_row(FilterStage stage, int pass, std::size_t index);
-  void narrow_row(RowState& state, FilterStage stage, int pass,
-                  std::span<const std::uint64_t> bins);
-  void finish(RowState& state, FilterStage stage, std::uint64_t place);
 
   int id_bits_;
   int local_max_;

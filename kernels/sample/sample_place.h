@@ -1,11 +1,13 @@
 #pragma once
 // The order of tokens that filters speak of, and their probability mass, both as integers.
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/types.h"
 #include "kernels/common/exp.h"
-#include "kernels/sample/sample.h"
+#include "kernels/sample/sample_choice.h"
 
 namespace copse::kernels {
 
@@ -13,39 +15,33 @@ namespace copse::kernels {
 inline constexpr float sample_mass_unit = 0x1p43f;
 
 // Unnormalised probability of a token whose scaled logit is `scaled`, in fixed point.
-inline std::uint64_t sample_mass(float scaled, float largest) {
+COPSE_HOST_DEVICE inline std::uint64_t sample_mass(float scaled, float largest) {
   return static_cast<std::uint64_t>(exp_fixed(scaled - largest) * sample_mass_unit);
 }
 
 // Grows with the value; zeros of both signs are one.
-inline std::uint32_t ordered_bits(float value) {
+COPSE_HOST_DEVICE inline std::uint32_t ordered_bits(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value + 0.0f);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
-inline float value_of_ordered_bits(std::uint32_t ordered) {
+COPSE_HOST_DEVICE inline float value_of_ordered_bits(std::uint32_t ordered) {
   return std::bit_cast<float>((ordered >> 31) != 0 ? ordered & 0x7FFFFFFFu : ~ordered);
 }
 
 // A token's place in the order (larger scaled logit, then lower id): larger is better, all differ.
-inline std::uint64_t sample_place(float scaled, TokenId token, int id_bits) {
+COPSE_HOST_DEVICE inline std::uint64_t sample_place(float scaled, TokenId token, int id_bits) {
   const std::uint64_t ids = (std::uint64_t{1} << id_bits) - 1;
   return (static_cast<std::uint64_t>(ordered_bits(scaled)) << id_bits) |
          (ids - static_cast<std::uint64_t>(token));
 }
 
-inline bool passes(const SampleThreshold& threshold, float scaled, TokenId token) {
+COPSE_HOST_DEVICE inline bool passes(const SampleThreshold& threshold, float scaled,
+                                     TokenId token) {
   if (sample_place(scaled, token, threshold.id_bits) < threshold.place) return false;
   return threshold.mass == 0 || sample_mass(scaled, threshold.largest) >= threshold.mass;
 }
 
-inline bool is_masked(const SampleRow& row, TokenId token) {
-  for (const TokenId masked : row.masked) {
-    if (masked == token) return true;
-  }
-  return false;
-}
-
-inline bool better_choice(const SampleChoice& a, const SampleChoice& b) {
+COPSE_HOST_DEVICE inline bool better_choice(const SampleChoice& a, const SampleChoice& b) {
   return a.score != b.score ? a.score > b.score : a.token < b.token;
 }
 

@@ -6,6 +6,13 @@
 
 namespace copse::kernels {
 
+inline bool is_masked(const SampleRow& row, TokenId token) {
+  for (const TokenId masked : row.masked) {
+    if (masked == token) return true;
+  }
+  return false;
+}
+
 // ordered_bits and sample_mass of every scaled logit (sample_place.h).
 void place_row(const float* logits, int count, float temperature, float largest,
                std::uint32_t* ordered, std::uint64_t* masses);

@@ -12,41 +12,12 @@
 //
 // For every device: local is one launch (rows * vocabulary_local * 4 bytes read, once), merge one
 // small launch on every rank; no workspace; nothing is read by the host.
-#include <cstddef>
-#include <cstdint>
 #include <span>
 
-#include "base/limits.h"
-#include "base/types.h"
 #include "kernels/common/thread_pool.h"
+#include "kernels/topk_logprob/topk_shape.h"
 
 namespace copse::kernels {
-
-// A leaf (largest logit, bits of the float sum of exp(logit - largest)) or a candidate (logit,
-// token id). Candidates that a short shard lacks have the logit -infinity.
-struct TopkWord {
-  float value = 0;
-  std::uint32_t bits = 0;
-};
-
-struct TopkShape {
-  int rows = 0;
-  int k = 0;           // 1 .. limits::tree_top_k
-  int vocabulary = 0;  // of all ranks
-  int world_size = 1;
-  int vocabulary_begin = 0;  // of this rank's shard
-  int vocabulary_rows = 0;   // real tokens of it
-  int stride = 0;            // floats from one row of logits to the next; the tail is padding
-
-  int leaves() const {  // of one rank
-    const bool even =
-        vocabulary % limits::reduction_leaves == 0 && limits::reduction_leaves % world_size == 0;
-    return even ? limits::reduction_leaves / world_size : 1;
-  }
-  std::size_t part_words() const {  // of one rank: [rows][leaves() + k]
-    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(leaves() + k);
-  }
-};
 
 // logits: [rows][stride]; part: [part_words()].
 void topk_logprob_local(const TopkShape& shape, std::span<const float> logits,
