@@ -37,24 +37,24 @@ StepPlan decoding(int nodes) {
 
 }  // namespace
 
-Result<Bounded<StepCost, 32>> measure_costs(Round& round, const SlotTable& slots, bool drafts) {
+Result<Bounded<StepCost, 32>> measure_costs(const TimedStep& run, int context_tokens, bool drafts) {
   Bounded<StepCost, 32> costs;
   // Prompt and rounds of a whole block each; too small a context is not worth a table.
   const int tokens = kPromptTokens + kRounds * limits::draft_block;
   const int pages = (tokens + limits::page_tokens - 1) / limits::page_tokens;
-  if (slots.context_tokens() < tokens) return costs;
+  if (context_tokens < tokens) return costs;
   for (const int nodes : kNodeCounts) {
     if (nodes > 0 && !drafts) break;
-    COPSE_RETURN_IF_ERROR(round.run(opening(kPromptTokens, pages)));
+    COPSE_TRY([[maybe_unused]] const std::uint32_t prefill_us, run(opening(kPromptTokens, pages)));
     std::uint32_t least = UINT32_MAX;
     for (int i = 0; i < kRounds; ++i) {
-      COPSE_RETURN_IF_ERROR(round.run(decoding(nodes)));
-      if (i > 0) least = std::min(least, round.timing().total_us);
+      COPSE_TRY(const std::uint32_t step_us, run(decoding(nodes)));
+      if (i > 0) least = std::min(least, step_us);
     }
     costs.push_back({static_cast<std::uint16_t>(nodes), static_cast<float>(least)});
     StepPlan release;
     release.released.push_back({0, 1});
-    COPSE_RETURN_IF_ERROR(round.run(release));
+    COPSE_TRY([[maybe_unused]] const std::uint32_t release_us, run(release));
   }
   return costs;
 }

@@ -150,7 +150,12 @@ Result<WorkerReady> Engine::measure() {
   for (const TokenId token : target_->config().end_tokens) {
     if (!ready.end_tokens.try_push(token)) break;
   }
-  COPSE_TRY(ready.costs, measure_costs(*round_, *slots_, drafter_ != nullptr));
+  COPSE_TRY(ready.costs, measure_costs(
+                             [this](const StepPlan& plan) -> Result<std::uint32_t> {
+                               COPSE_RETURN_IF_ERROR(round_->run(plan));
+                               return round_->timing().total_us;
+                             },
+                             slots_->context_tokens(), drafter_ != nullptr));
   return ready;
 }
 

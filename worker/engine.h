@@ -9,6 +9,7 @@
 #include "transport/messages/to_coordinator.h"
 #include "worker/metered_collective.h"
 #include "worker/round.h"
+#include "worker/step_engine.h"
 
 namespace copse {
 
@@ -24,8 +25,7 @@ struct EngineOptions {
 
 class Engine {
  public:
-  // stage, bytes read, bytes in all.
-  using Progress = std::function<void(const char*, std::uint64_t, std::uint64_t)>;
+  using Progress = LoadObserver;
 
   // Reads this rank's weights and allocates all that steps need. Errors name the file or key.
   static Result<std::unique_ptr<Engine>> load(const EngineOptions& options, Collective& group,

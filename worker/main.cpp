@@ -17,7 +17,8 @@
 #include "base/random.h"
 #include "transport/actor/runtime.h"
 #include "transport/actor/zmq_links.h"
-#include "worker/step_executor_cpu.h"
+#include "worker/engine_loader_cpu.h"
+#include "worker/threaded_executor.h"
 #include "worker/worker.h"
 
 namespace copse {
@@ -82,8 +83,8 @@ int run(const Flags& flags) {
     spdlog::critical("{}", describe(link.error()));
     return static_cast<int>(WorkerExit::failed);
   }
-  CpuStepExecutor executor(flags.executor, runtime.clock(),
-                           [&runtime](auto task) { runtime.post(std::move(task)); });
+  ThreadedExecutor executor(make_cpu_loader(flags.executor, runtime.clock()), runtime.clock(),
+                            [&runtime](auto task) { runtime.post(std::move(task)); });
   WorkerConfig config;
   config.epoch = flags.epoch;
   config.rank = connection.rank;

@@ -166,4 +166,23 @@ Status keep_features(const RoundShape& shape, const RoundArrays& arrays, const T
 template <class T>
 Status gather_waiting(const RoundShape& shape, const RoundArrays& arrays, const T* waiting,
                       int width, T* out, Stream stream);
+
+// Row i of sequence s, of the token at position p = positions[s * N + i] >= 0, to
+// pages[page_tables[slots[s]][p / 64]][p % 64]. pages [..][64][width].
+template <class T>
+struct PageRows {
+  int sequences = 0;
+  int rows_per_sequence = 0;  // N
+  const T* rows = nullptr;    // [S * N], `stride` elements apart
+  std::int64_t stride = 0;
+  int width = 0;                            // width and stride * sizeof(T): multiples of 16
+  const std::int32_t* slots = nullptr;      // [S]; -1: nothing
+  const std::int32_t* positions = nullptr;  // [S * N]; -1: nothing
+  const PageId* page_tables = nullptr;      // [slots][table_pages]
+  int table_pages = 0;
+  T* pages = nullptr;
+};
+template <class T>
+Status write_page_rows(const PageRows<T>& call, Stream stream);
+
 }  // namespace copse::kernels::cuda

@@ -1,4 +1,5 @@
-// Features that wait for the drafter. One block a row, 16 bytes a thread.
+// Features that wait for the drafter, and keys and values that enter its pages. One block a row, 16
+// bytes a thread.
 #include <cuda_runtime.h>
 
 #include "base/bf16.h"
@@ -44,6 +45,19 @@ __global__ void gather_waiting_kernel(RoundShape shape, RoundArrays a, const T* 
 }
 
 template <class T>
+__global__ void write_page_rows_kernel(PageRows<T> call) {
+  const int row = static_cast<int>(blockIdx.x);
+  const int position = call.positions[row];
+  const int slot = call.slots[row / call.rows_per_sequence];
+  if (position < 0 || slot < 0) return;
+  const PageId page = call.page_tables[static_cast<std::ptrdiff_t>(slot) * call.table_pages +
+                                       position / limits::page_tokens];
+  const std::ptrdiff_t place =
+      static_cast<std::ptrdiff_t>(page) * limits::page_tokens + position % limits::page_tokens;
+  copy_row(call.rows + row * call.stride, call.pages + place * call.width, call.width);
+}
+
+template <class T>
 bool whole_words(int width) {
   return width * static_cast<int>(sizeof(T)) % 16 == 0;
 }
@@ -69,9 +83,18 @@ Status gather_waiting(const RoundShape& shape, const RoundArrays& arrays, const 
   return launched("gather_waiting");
 }
 
+template <class T>
+Status write_page_rows(const PageRows<T>& call, Stream stream) {
+  CHECK(whole_words<T>(call.width) && whole_words<T>(static_cast<int>(call.stride)));
+  write_page_rows_kernel<<<call.sequences * call.rows_per_sequence, kThreads, 0, stream>>>(call);
+  return launched("write_page_rows");
+}
+
 #define COPSE_ROWS(T)                                                                              \
   template Status keep_features(const RoundShape&, const RoundArrays&, const T*, int, T*, Stream); \
-  template Status gather_waiting(const RoundShape&, const RoundArrays&, const T*, int, T*, Stream);
+  template Status gather_waiting(const RoundShape&, const RoundArrays&, const T*, int, T*,         \
+                                 Stream);                                                          \
+  template Status write_page_rows(const PageRows<T>&, Stream);
 COPSE_ROWS(float)
 COPSE_ROWS(Bf16)
 #undef COPSE_ROWS

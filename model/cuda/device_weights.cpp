@@ -109,6 +109,16 @@ void DeviceWeightPlan<T>::block(const std::string& name, std::size_t bytes, std:
 }
 
 template <class T>
+Result<std::byte*> DeviceWeightPlan<T>::stage(int index, std::span<const std::byte> bytes) {
+  kernels::cuda::DeviceMemory& memory = stages_[size(index)];
+  if (memory.bytes() < bytes.size()) {
+    COPSE_TRY(memory, kernels::cuda::DeviceMemory::allocate(bytes.size()));
+  }
+  COPSE_RETURN_IF_ERROR(kernels::cuda::copy_to_device(memory.data(), bytes.data(), bytes.size()));
+  return memory.data();
+}
+
+template <class T>
 Status DeviceWeightPlan<T>::load(const OnWeightsRead& progress) {
   CHECK(arena_.allocated());
   if (plan_ == nullptr) {

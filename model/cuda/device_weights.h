@@ -5,11 +5,13 @@
 // random values on the device, for measurements of shapes whose files are not at hand.
 //
 // T is float or Bf16. What the checkpoint quantizes is widened to T, but for routed experts.
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,9 @@ class DeviceWeightPlan {
     if (!error_) error_ = error;
   }
   LoadPlan* files() const { return plan_; }
+  // Device memory for bytes on their way into a layout of their own; valid until the next call with
+  // the same index (0 .. 5), which may be while the device still reads it: wait first.
+  Result<std::byte*> stage(int index, std::span<const std::byte> bytes);
 
   // After arena.allocate(). Reads, or makes up, everything.
   Status load(const OnWeightsRead& progress);
@@ -75,6 +80,7 @@ class DeviceWeightPlan {
   std::vector<std::function<Status(std::uint64_t seed)>> randoms_;
   std::deque<std::vector<float>> host_vectors_;
   std::vector<std::function<Status()>> uploads_;
+  std::array<kernels::cuda::DeviceMemory, 6> stages_;
   std::optional<Error> error_;
 };
 

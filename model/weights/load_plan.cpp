@@ -52,6 +52,33 @@ void LoadPlan::matrix(const LinearSpec& spec, Range rows, Range columns, Use use
       });
 }
 
+void LoadPlan::stored(const LinearSpec& spec, Range rows, Range columns, UseStored use) {
+  auto found = find_linear(*checkpoint_, spec, quantization_);
+  if (!found.ok()) {
+    if (!error_) error_ = found.error();
+    return;
+  }
+  if (rows.size() == 0 || columns.size() == 0) return;  // more ranks than parts
+  const std::uint64_t bytes = slice_bytes(*found, rows, columns);
+  PlannedSlice slice = {spec.name, found->codec, spec.rows, spec.columns,
+                        rows,      columns,      bytes,     bytes};
+  add(std::move(slice),
+      [linear = *std::move(found), rows, columns, use = std::move(use)]() -> Status {
+        COPSE_TRY(StoredSlice values, read_stored(linear, rows, columns));
+        return use(std::move(values));
+      });
+}
+
+Codec LoadPlan::codec(const LinearSpec& spec) const {
+  const auto found = find_linear(*checkpoint_, spec, quantization_);
+  return found.ok() ? found->codec : Codec::bf16;
+}
+
+bool LoadPlan::bf16_scales(const LinearSpec& spec) const {
+  const auto found = find_linear(*checkpoint_, spec, quantization_);
+  return found.ok() && found->scale != nullptr && found->scale->info->type == StoredType::bf16;
+}
+
 void LoadPlan::vector(const VectorSpec& spec, std::vector<float>& into) {
   const auto found = find_vector(*checkpoint_, spec);
   if (!found.ok()) {

@@ -37,6 +37,11 @@ class LoadPlan {
   // another shape is kept as the plan's error.
   void packed(const LinearSpec& spec, Range rows, Range columns, kernels::PackedWeight& into);
   void matrix(const LinearSpec& spec, Range rows, Range columns, Use use);
+  // A quantized matrix in its codec, which the plan's checkpoint has for it: ask codec() first.
+  using UseStored = std::function<Status(StoredSlice)>;
+  void stored(const LinearSpec& spec, Range rows, Range columns, UseStored use);
+  Codec codec(const LinearSpec& spec) const;  // bf16 where it is missing: status() says so then
+  bool bf16_scales(const LinearSpec& spec) const;
   void vector(const VectorSpec& spec, std::vector<float>& into);
 
   Status status() const { return error_ ? Status(*error_) : Status(); }

@@ -251,6 +251,43 @@ Result<HostMatrix> read_slice(const StoredLinear& linear, Range rows, Range colu
   return matrix;
 }
 
+Result<StoredSlice> read_stored(const StoredLinear& linear, Range rows, Range columns) {
+  const bool fp8 = linear.codec == Codec::fp8_block;
+  CHECK(fp8 || linear.codec == Codec::int4_group);
+  CHECK(columns.begin % linear.block == 0 && (!fp8 || rows.begin % linear.block == 0));
+  const LinearSpec& spec = linear.spec;
+  const Range groups = {columns.begin / linear.block, blocks(columns.end, linear.block)};
+  const int all_groups = blocks(spec.columns, linear.block);
+  const std::string scale_name = spec.name + (fp8 ? ".weight_scale_inv" : ".weight_scale");
+  const Range scale_rows =
+      fp8 ? Range{rows.begin / linear.block, blocks(rows.end, linear.block)} : rows;
+  StoredSlice slice;
+  COPSE_TRY(const std::vector<float> scales,
+            read_scales(*linear.scale, scale_name, all_groups, scale_rows, groups));
+  slice.bf16_scales = !fp8 && linear.scale->info->type == StoredType::bf16;
+  if (slice.bf16_scales) {
+    slice.scales.resize(scales.size() * sizeof(Bf16));
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      const Bf16 scale = to_bf16(scales[i]);  // exact: it was one
+      std::memcpy(slice.scales.data() + i * sizeof(scale), &scale, sizeof(scale));
+    }
+  } else {
+    slice.scales.resize(scales.size() * sizeof(float));
+    std::memcpy(slice.scales.data(), scales.data(), slice.scales.size());
+  }
+  if (fp8) {
+    COPSE_TRY(slice.values, read_part<std::byte>(*linear.weight, spec.columns, rows, columns));
+    return slice;
+  }
+  COPSE_RETURN_IF_ERROR(check_packed_shape(linear));
+  COPSE_TRY(const std::vector<std::uint32_t> words,
+            read_part<std::uint32_t>(*linear.weight, spec.columns / 8, rows,
+                                     {columns.begin / 8, blocks(columns.end, 8)}));
+  const auto bytes = std::as_bytes(std::span(words));
+  slice.values.assign(bytes.begin(), bytes.end());
+  return slice;
+}
+
 Result<std::vector<float>> read_vector(const StoredTensor& tensor, const std::string& name) {
   const int count = static_cast<int>(tensor.info->shape.at(0));
   std::vector<float> values;

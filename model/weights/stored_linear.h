@@ -54,6 +54,16 @@ struct HostMatrix {
 // Bytes of the file that a slice needs (of its values; scales come on top and are few).
 std::uint64_t slice_bytes(const StoredLinear& linear, Range rows, Range columns);
 Result<HostMatrix> read_slice(const StoredLinear& linear, Range rows, Range columns);
+// The same slice of a quantized matrix as it is stored, for devices that widen it in registers.
+// Row-major without gaps, scales as those of the slice's blocks: fp8_block bytes, and float32
+// scales [row blocks][column blocks]; int4_group words of 8 nibbles, and scales [rows][groups] in
+// bf16 or float32. The slice begins at whole blocks.
+struct StoredSlice {
+  std::vector<std::byte> values;
+  std::vector<std::byte> scales;
+  bool bf16_scales = false;
+};
+Result<StoredSlice> read_stored(const StoredLinear& linear, Range rows, Range columns);
 Result<std::vector<float>> read_vector(const StoredTensor& tensor, const std::string& name);
 
 }  // namespace copse

@@ -40,6 +40,10 @@ Status copy_to_host(void* to, const void* from, std::size_t bytes) {
   return cuda_status(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "copying to the host");
 }
 
+Status clear(void* memory, std::size_t bytes, Stream stream) {
+  return cuda_status(cudaMemsetAsync(memory, 0, bytes, stream), "clearing memory");
+}
+
 std::size_t DeviceArena::reserve(std::string name, std::size_t bytes) {
   CHECK(!allocated_);
   constexpr std::size_t kAlignment = 256;

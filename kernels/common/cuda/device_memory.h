@@ -37,6 +37,8 @@ class DeviceMemory {
 // Synchronous copies, for set-up and tests. Sizes in bytes.
 Status copy_to_device(void* to, const void* from, std::size_t bytes);
 Status copy_to_host(void* to, const void* from, std::size_t bytes);
+// Zeroes, in the order of the stream.
+Status clear(void* memory, std::size_t bytes, Stream stream);
 
 template <class T>
 class DeviceBuffer {

@@ -1,10 +1,12 @@
 // The executor with the embedded pair and a group of one: what a worker does between `start` and
 // its last answer, without sockets.
-#include "worker/step_executor_cpu.h"
+#include "worker/threaded_executor.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
+
+#include "worker/engine_loader_cpu.h"
 
 namespace copse {
 namespace {
@@ -12,7 +14,7 @@ namespace {
 // Stands for the actor's thread: tasks run where the test waits.
 class Mailbox {
  public:
-  CpuStepExecutor::Post post() {
+  ThreadedExecutor::Post post() {
     return [this](std::function<void()> task) {
       const std::lock_guard lock(mutex_);
       tasks_.push_back(std::move(task));
@@ -79,11 +81,11 @@ StepPlan opening() {
   return plan;
 }
 
-TEST(CpuStepExecutor, LoadsMeasuresAndAnswersPlansInOrder) {
+TEST(ThreadedExecutor, LoadsMeasuresAndAnswersPlansInOrder) {
   SteadyClock clock;
   Mailbox mailbox;
   Recorder sink;
-  CpuStepExecutor executor(options(), clock, mailbox.post());
+  ThreadedExecutor executor(make_cpu_loader(options(), clock), clock, mailbox.post());
   executor.start(4, sink);
   ASSERT_TRUE(mailbox.run_until([&] { return sink.ready || sink.failure; }));
   ASSERT_TRUE(sink.ready.has_value()) << describe(*sink.failure);
@@ -120,11 +122,11 @@ TEST(CpuStepExecutor, LoadsMeasuresAndAnswersPlansInOrder) {
   EXPECT_GT(sink.results[1].timing.compute_cpu_us, 0u);
 }
 
-TEST(CpuStepExecutor, APlanThatDoesNotFitIsAFailure) {
+TEST(ThreadedExecutor, APlanThatDoesNotFitIsAFailure) {
   SteadyClock clock;
   Mailbox mailbox;
   Recorder sink;
-  CpuStepExecutor executor(options(), clock, mailbox.post());
+  ThreadedExecutor executor(make_cpu_loader(options(), clock), clock, mailbox.post());
   executor.start(1, sink);
   StepPlan plan = opening();
   plan.prefill[0].slot = 1;  // not open
@@ -133,24 +135,24 @@ TEST(CpuStepExecutor, APlanThatDoesNotFitIsAFailure) {
   EXPECT_FALSE(sink.permanent);
 }
 
-TEST(CpuStepExecutor, AModelThatIsNotThereIsPermanent) {
+TEST(ThreadedExecutor, AModelThatIsNotThereIsPermanent) {
   SteadyClock clock;
   Mailbox mailbox;
   Recorder sink;
   CpuExecutorOptions missing = options();
   missing.engine.model = "models/none";
-  CpuStepExecutor executor(missing, clock, mailbox.post());
+  ThreadedExecutor executor(make_cpu_loader(missing, clock), clock, mailbox.post());
   executor.start(1, sink);
   ASSERT_TRUE(mailbox.run_until([&] { return sink.failure.has_value(); }));
   EXPECT_TRUE(sink.permanent);
 }
 
-TEST(CpuStepExecutor, EndsWhileItLoads) {
+TEST(ThreadedExecutor, EndsWhileItLoads) {
   SteadyClock clock;
   Mailbox mailbox;
   Recorder sink;
   {
-    CpuStepExecutor executor(options(), clock, mailbox.post());
+    ThreadedExecutor executor(make_cpu_loader(options(), clock), clock, mailbox.post());
     executor.start(1, sink);
     executor.abort();
   }
