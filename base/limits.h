@@ -30,7 +30,10 @@ inline constexpr int target_feature_layers = 16;  // target layers that the draf
 inline constexpr int worker_threads = 256;
 
 // --- requests -----------------------------------------------------------------------------------
-inline constexpr int queued_requests = 256;       // admission queue: full means 429
+inline constexpr int queued_requests = 256;  // admission queue: full means 429
+inline constexpr int prepare_threads = 2;  // of a gateway: one huge prompt does not stop the others
+inline constexpr int queued_prepares = 256;  // bodies that wait for them: full means 429
+inline constexpr std::size_t queued_prepare_bytes = 64u << 20;  // of these: sixteen of the largest
 inline constexpr int stream_outbox_events = 256;  // full: the sequence is not scheduled
 inline constexpr int stop_strings = 4;            // OpenAI's bound
 inline constexpr int stop_string_bytes = 256;
@@ -95,6 +98,7 @@ static_assert(reduction_leaves % world_size == 0, "every rank owns a whole subtr
 static_assert(tree_nodes + 1 <= step_rows, "the largest tree fits one forward pass");
 static_assert(prefill_chunk_rows <= tree_nodes, "a prefill chunk uses the tree's scratch rows");
 static_assert(plan_entry_pages * page_tokens >= tree_nodes + 2 * draft_block);
+static_assert(chat_body_bytes <= queued_prepare_bytes, "the largest body can wait");
 static_assert(step_soft_ms < step_hard_ms && heartbeat_ms < heartbeat_timeout_ms);
 
 }  // namespace copse::limits

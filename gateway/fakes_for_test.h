@@ -20,17 +20,21 @@ class ByteModel final : public TextModel {
   static constexpr TokenId kBegin = 256;
   static constexpr TokenId kEnd = 257;
 
-  Result<std::vector<TokenId>> encode_prompt(std::string_view text) const override {
+  Result<EncodedPrompt> encode_prompt(std::string_view text,
+                                      std::size_t tokens_max) const override {
+    if (on_encode) on_encode();
+    if (text.size() + 1 > tokens_max) return EncodedPrompt{{}, text.size() + 1};
     std::vector<TokenId> ids{kBegin};
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
-    return ids;
+    return EncodedPrompt{ids, ids.size()};
   }
-  Result<std::vector<TokenId>> encode_chat(
-      const std::vector<ChatMessage>& messages) const override {
+  Result<EncodedPrompt> encode_chat(const std::vector<ChatMessage>& messages,
+                                    std::size_t tokens_max) const override {
     std::string text;
     for (const ChatMessage& message : messages) text += message.role + ":" + message.content + "\n";
-    return encode_prompt(text);
+    return encode_prompt(text, tokens_max);
   }
+  std::function<void()> on_encode;  // on the thread that encodes
   std::unique_ptr<TokenDecoder> decoder() const override { return std::make_unique<Decoder>(); }
 
  private:

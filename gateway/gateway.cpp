@@ -4,9 +4,9 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "gateway/openai/api_error.h"
-#include "gateway/openai/parse_request.h"
 
 namespace copse {
 namespace {
@@ -15,16 +15,6 @@ std::int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-Prepared prepare_request(const ChatRequest& request, const TextModel& model,
-                         const GatewayWelcome& engine, std::uint64_t seed) {
-  return prepare_chat(request, model, engine, seed);
-}
-
-Prepared prepare_request(const CompletionRequest& request, const TextModel& model,
-                         const GatewayWelcome& engine, std::uint64_t seed) {
-  return prepare_completion(request, model, engine, seed);
 }
 
 HttpResponse root_page() {
@@ -43,8 +33,7 @@ Gateway::Gateway(World world, std::string model_name)
       started_(unix_seconds()),
       metrics_(model_name_) {}
 
-void Gateway::handle(const Route& route, const HttpRequest& request,
-                     std::shared_ptr<Exchange> exchange) {
+void Gateway::handle(const Route& route, HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const auto respond = [&](HttpResponse response) {
     response.headers.emplace_back("X-Request-Id", request.request_id);
     exchange->respond(std::move(response));
@@ -69,44 +58,83 @@ void Gateway::handle(const Route& route, const HttpRequest& request,
                       {}});
     }
     case Resource::completions:
-      return generate(parse_completion_request(request.body), ReplyKind::text, request, exchange);
+      return prepare(ReplyKind::text, std::move(request), std::move(exchange));
     case Resource::chat_completions:
-      return generate(parse_chat_request(request.body), ReplyKind::chat, request, exchange);
+      return prepare(ReplyKind::chat, std::move(request), std::move(exchange));
   }
 }
 
-template <class Request>
-void Gateway::generate(Result<Request> parsed, ReplyKind kind, const HttpRequest& request,
-                       std::shared_ptr<Exchange> exchange) {
-  const auto refuse = [&](const ApiError& error) {
-    metrics_.refused(error.status);
-    HttpResponse response = error_response(error);
-    response.headers.emplace_back("X-Request-Id", request.request_id);
-    exchange->respond(std::move(response));
-  };
-  if (!parsed.ok()) return refuse(api_error(parsed.error()));
-  if (const auto error = refusal(parsed->options.model)) return refuse(*error);
-  Prepared prepared =
-      prepare_request(*parsed, world_.model, *world_.engine.welcome(), world_.random.next());
-  if (const auto* error = std::get_if<ApiError>(&prepared)) return refuse(*error);
-  auto& plan = std::get<GenerationPlan>(prepared);
-  plan.head.kind = kind;
-  plan.head.id = (kind == ReplyKind::chat ? "chatcmpl-" : "cmpl-") + hex64(world_.random.next());
+void Gateway::refuse(const ApiError& error, const std::string& request_id, Exchange& exchange) {
+  metrics_.refused(error.status);
+  HttpResponse response = error_response(error);
+  response.headers.emplace_back("X-Request-Id", request_id);
+  exchange.respond(std::move(response));
+}
+
+void Gateway::prepare(ReplyKind kind, HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  if (const auto error = refusal()) return refuse(*error, request.request_id, *exchange);
+  PrepareInput input{kind, std::move(request.body), model_name_, *world_.engine.welcome(),
+                     world_.random.next()};
+  const std::uint64_t number = next_preparing_++;
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  exchange->when_closed([this, number] {
+    const Instant arrived = drop(number).arrived;
+    metrics_.finished(FinishReason::abort, world_.clock.now() - arrived);
+  });
+  preparing_[number] = {std::move(request.request_id), std::move(exchange), world_.clock.now(),
+                        gone};
+  queue(number, std::move(input), gone);
+}
+
+void Gateway::queue(std::uint64_t number, PrepareInput input,
+                    std::shared_ptr<std::atomic<bool>> gone) {
+  if (world_.work == nullptr) return on_prepared(number, prepare_body(input, world_.model));
+  const std::size_t bytes = input.body.size();
+  const auto shared = std::make_shared<PrepareInput>(std::move(input));
+  const bool taken = world_.work->push(bytes, [this, &model = world_.model, number, shared, gone] {
+    std::function<void()> done = [] {};
+    if (*gone) return done;
+    const auto prepared = std::make_shared<Prepared>(prepare_body(*shared, model));
+    done = [this, number, prepared] { on_prepared(number, std::move(*prepared)); };
+    return done;
+  });
+  if (!taken) on_prepared(number, api_error(Error{ErrorCode::resource_exhausted, "", ""}));
+}
+
+void Gateway::on_prepared(std::uint64_t number, Prepared prepared) {
+  const auto at = preparing_.find(number);
+  if (at == preparing_.end()) return;  // its client left, or the server ended it
+  Preparing preparing = std::move(at->second);
+  preparing_.erase(at);
+  if (const auto* error = std::get_if<ApiError>(&prepared)) {
+    return refuse(*error, preparing.request_id, *preparing.exchange);
+  }
+  start(std::move(preparing), std::move(std::get<GenerationPlan>(prepared)));
+}
+
+void Gateway::start(Preparing preparing, GenerationPlan plan) {
+  const bool chat = plan.head.kind == ReplyKind::chat;
+  plan.head.id = (chat ? "chatcmpl-" : "cmpl-") + hex64(world_.random.next());
   plan.head.created = unix_seconds();
   plan.head.model = model_name_;
   const auto generation = std::make_shared<Generation>(
       Generation::World{world_.engine, world_.model, metrics_, world_.clock}, std::move(plan),
-      request.request_id, std::move(exchange));
+      std::move(preparing.request_id), std::move(preparing.exchange), preparing.arrived);
   std::erase_if(generations_, [](const auto& weak) { return weak.expired(); });
   generations_.push_back(generation);
   generation->start();
 }
 
+// Nobody waits any more for one that is being prepared.
+Gateway::Preparing Gateway::drop(std::uint64_t number) {
+  auto dropped = preparing_.extract(number);
+  CHECK(!dropped.empty());
+  *dropped.mapped().gone = true;
+  return std::move(dropped.mapped());
+}
+
 // Why no generation can start now.
-std::optional<ApiError> Gateway::refusal(const std::string& model) const {
-  if (!model.empty() && model != model_name_) {
-    return api_error(Error{ErrorCode::not_found, "model", "This model is not served here."});
-  }
+std::optional<ApiError> Gateway::refusal() const {
   if (draining_) return unavailable_error("The server is shutting down.");
   const auto& status = world_.engine.status();
   if (!world_.engine.connected() || !world_.engine.welcome() || !status) {
@@ -175,6 +203,11 @@ void Gateway::on_tick(Instant now) {
 }
 
 void Gateway::end_generations() {
+  while (!preparing_.empty()) {
+    const Preparing preparing = drop(preparing_.begin()->first);
+    refuse(unavailable_error("The server is shutting down."), preparing.request_id,
+           *preparing.exchange);
+  }
   const auto running = generations_;
   for (const auto& weak : running) {
     if (const auto generation = weak.lock()) generation->end_by_server();
@@ -182,10 +215,11 @@ void Gateway::end_generations() {
 }
 
 bool Gateway::idle() const {
-  return std::none_of(generations_.begin(), generations_.end(), [](const auto& weak) {
-    const auto generation = weak.lock();
-    return generation && !generation->ended();
-  });
+  return preparing_.empty() &&
+         std::none_of(generations_.begin(), generations_.end(), [](const auto& weak) {
+           const auto generation = weak.lock();
+           return generation && !generation->ended();
+         });
 }
 
 }  // namespace copse

@@ -11,13 +11,13 @@
 namespace copse {
 
 Generation::Generation(World world, GenerationPlan plan, std::string request_id,
-                       std::shared_ptr<Exchange> exchange)
+                       std::shared_ptr<Exchange> exchange, Instant arrived)
     : world_(world),
       plan_(std::move(plan)),
       request_id_(std::move(request_id)),
       exchange_(std::move(exchange)),
-      arrived_(world_.clock.now()),
-      last_write_(arrived_) {}
+      arrived_(arrived),
+      last_write_(arrived) {}
 
 void Generation::start() {
   exchange_->when_closed([self = shared_from_this()] { self->client_gone(); });

@@ -27,7 +27,7 @@ class Generation final : public StreamHandler, public std::enable_shared_from_th
     const Clock& clock;
   };
   Generation(World world, GenerationPlan plan, std::string request_id,
-             std::shared_ptr<Exchange> exchange);
+             std::shared_ptr<Exchange> exchange, Instant arrived);
 
   // Submits every choice, or answers with the error.
   void start();

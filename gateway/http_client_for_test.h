@@ -62,6 +62,11 @@ class TestClient {
     buffer_.append(block, static_cast<std::size_t>(got));
     return true;
   }
+  // Bytes wait to be received.
+  bool ready() const {
+    pollfd poll_fd{fd_, POLLIN, 0};
+    return ::poll(&poll_fd, 1, 0) == 1;
+  }
   std::string until(std::string_view mark) {
     std::size_t at = 0;
     while ((at = buffer_.find(mark)) == std::string::npos) {
@@ -105,9 +110,9 @@ class HttpTest : public ::testing::Test {
     return done.get();
   }
   HttpTest() {
-    service->handle = [this](const Route& route, const HttpRequest& request,
+    service->handle = [this](const Route& route, HttpRequest request,
                              std::shared_ptr<Exchange> exchange) {
-      gateway.handle(route, request, std::move(exchange));
+      gateway.handle(route, std::move(request), std::move(exchange));
     };
     service->request_number = [this] { return gateway.next_request_number(); };
     service->header_ms = 400;
@@ -169,7 +174,8 @@ class HttpTest : public ::testing::Test {
   SeededRandom random{5};
   ByteModel model;
   FakeEngine engine{clock};
-  Gateway gateway{{engine.client, model, clock, random}, "m"};
+  WorkQueue work_queue{[this](auto task) { boost::asio::post(io, std::move(task)); }};
+  Gateway gateway{{engine.client, model, clock, random, &work_queue}, "m"};
   std::shared_ptr<HttpService> service = std::make_shared<HttpService>();
   std::shared_ptr<HttpListener> listener;
   std::thread thread;

@@ -156,10 +156,10 @@ void HttpSession::dispatch() {
   ++read_deadline_;  // disarmed
   read_timer_.cancel();
   if (has_trailers(*incoming_->parser, incoming_->fields)) return refuse(400);
-  const HttpRequest request = to_request(*incoming_->parser, service_->request_number());
+  HttpRequest request = to_request(*incoming_->parser, service_->request_number());
   incoming_->parser.reset();
   state_ = State::handling;
-  service_->handle(*incoming_->route, request, shared_from_this());
+  service_->handle(*incoming_->route, std::move(request), shared_from_this());
   if (state_ == State::handling || state_ == State::streaming) wait_for_bytes();
 }
 

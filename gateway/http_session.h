@@ -21,7 +21,7 @@ namespace copse {
 
 // What sessions share. It outlives them, also while an io_context is torn down.
 struct HttpService {
-  std::function<void(const Route&, const HttpRequest&, std::shared_ptr<Exchange>)> handle;
+  std::function<void(const Route&, HttpRequest, std::shared_ptr<Exchange>)> handle;
   std::function<std::uint64_t()> request_number;
   std::size_t sessions = 0;
   bool draining = false;  // no connection is kept after its answer

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gateway/openai/parse_request.h"
+
 namespace copse {
 namespace {
 
@@ -38,13 +40,21 @@ SamplingParams sampling_of(const GenerateOptions& options, const GatewayWelcome&
   return sampling;
 }
 
-Prepared prepare(const GenerateOptions& options, std::vector<TokenId> prompt, const char* field,
+// Of a prompt that leaves room for one token of an answer.
+std::size_t prompt_tokens_max(const GatewayWelcome& engine) {
+  const auto context = std::min<std::size_t>(engine.context_tokens, limits::sequence_tokens);
+  return context == 0 ? 0 : context - 1;
+}
+
+Prepared prepare(const GenerateOptions& options, EncodedPrompt encoded, const char* field,
                  std::uint32_t default_tokens, const GatewayWelcome& engine,
                  std::uint64_t drawn_seed) {
-  if (prompt.empty()) return invalid(field, std::string(field) + " is empty.");
-  if (prompt.size() + 1 > std::min<std::size_t>(engine.context_tokens, limits::sequence_tokens)) {
-    return context_error(prompt.size(), engine.context_tokens, field);
+  const std::vector<TokenId>& prompt = encoded.ids;
+  if (encoded.tokens_min > prompt_tokens_max(engine)) {
+    return context_error(encoded.tokens_min, engine.context_tokens, field,
+                         prompt.empty() ? TokenCount::at_least : TokenCount::exact);
   }
+  if (prompt.empty()) return invalid(field, std::string(field) + " is empty.");
   if (const auto id = unknown_token(prompt, engine)) return unknown_token_error(field, *id, engine);
   if (const auto id = unknown_token(options.stop_token_ids, engine)) {
     return unknown_token_error("stop_token_ids", *id, engine);
@@ -80,7 +90,7 @@ Prepared prepare(const GenerateOptions& options, std::vector<TokenId> prompt, co
 
 Prepared prepare_chat(const ChatRequest& request, const TextModel& model,
                       const GatewayWelcome& engine, std::uint64_t drawn_seed) {
-  Result<std::vector<TokenId>> prompt = model.encode_chat(request.messages);
+  Result<EncodedPrompt> prompt = model.encode_chat(request.messages, prompt_tokens_max(engine));
   if (!prompt.ok()) {
     return invalid("messages", "messages cannot be written in the model's chat template.");
   }
@@ -93,12 +103,47 @@ Prepared prepare_completion(const CompletionRequest& request, const TextModel& m
                             const GatewayWelcome& engine, std::uint64_t drawn_seed) {
   constexpr std::uint32_t kDefaultTokens = 16;  // OpenAI's for text completions
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
-    return prepare(request.options, *ids, "prompt", kDefaultTokens, engine, drawn_seed);
+    return prepare(request.options, {*ids, ids->size()}, "prompt", kDefaultTokens, engine,
+                   drawn_seed);
   }
-  Result<std::vector<TokenId>> prompt = model.encode_prompt(std::get<std::string>(request.prompt));
+  Result<EncodedPrompt> prompt =
+      model.encode_prompt(std::get<std::string>(request.prompt), prompt_tokens_max(engine));
   if (!prompt.ok()) return invalid("prompt", "prompt cannot be written in the model's tokens.");
   return prepare(request.options, std::move(prompt).value(), "prompt", kDefaultTokens, engine,
                  drawn_seed);
+}
+
+namespace {
+
+Prepared prepare_parsed(const ChatRequest& request, const PrepareInput& input,
+                        const TextModel& model) {
+  return prepare_chat(request, model, input.engine, input.drawn_seed);
+}
+
+Prepared prepare_parsed(const CompletionRequest& request, const PrepareInput& input,
+                        const TextModel& model) {
+  return prepare_completion(request, model, input.engine, input.drawn_seed);
+}
+
+template <class Request>
+Prepared prepare_if_parsed(const Result<Request>& parsed, const PrepareInput& input,
+                           const TextModel& model) {
+  if (!parsed.ok()) return api_error(parsed.error());
+  const std::string& name = parsed->options.model;
+  if (!name.empty() && name != input.model_name) {
+    return api_error(Error{ErrorCode::not_found, "model", "This model is not served here."});
+  }
+  Prepared prepared = prepare_parsed(*parsed, input, model);
+  if (auto* plan = std::get_if<GenerationPlan>(&prepared)) plan->head.kind = input.kind;
+  return prepared;
+}
+
+}  // namespace
+
+Prepared prepare_body(const PrepareInput& input, const TextModel& model) {
+  return input.kind == ReplyKind::chat
+             ? prepare_if_parsed(parse_chat_request(input.body), input, model)
+             : prepare_if_parsed(parse_completion_request(input.body), input, model);
 }
 
 }  // namespace copse

@@ -24,6 +24,18 @@ struct GenerationPlan {
 
 using Prepared = std::variant<GenerationPlan, ApiError>;
 
+// What the answer to a body depends on, before the engine is asked.
+struct PrepareInput {
+  ReplyKind kind = ReplyKind::chat;
+  std::string body;
+  std::string model_name;  // the one that is served
+  GatewayWelcome engine;
+  std::uint64_t drawn_seed = 0;
+};
+// Parses, renders, encodes and checks. Takes long for a long body, and may run on any thread: it
+// uses nothing but its arguments. plan.head has its kind; the rest is the caller's to fill.
+Prepared prepare_body(const PrepareInput& input, const TextModel& model);
+
 // Encodes and checks what depends on the engine: vocabulary and context. `drawn_seed` is used where
 // the request names none. plan.head is the caller's to fill.
 Prepared prepare_chat(const ChatRequest& request, const TextModel& model,

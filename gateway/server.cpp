@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "gateway/gateway.h"
 #include "gateway/http_listener.h"
+#include "gateway/work_queue.h"
 #include "transport/actor/runtime.h"
 #include "transport/actor/zmq_links.h"
 #include "transport/client/engine_client.h"
@@ -64,9 +65,9 @@ class Ending {
 
 std::shared_ptr<HttpService> service_of(Gateway& gateway) {
   auto service = std::make_shared<HttpService>();
-  service->handle = [&gateway](const Route& route, const HttpRequest& request,
+  service->handle = [&gateway](const Route& route, HttpRequest request,
                                std::shared_ptr<Exchange> exchange) {
-    gateway.handle(route, request, std::move(exchange));
+    gateway.handle(route, std::move(request), std::move(exchange));
   };
   service->request_number = [&gateway] { return gateway.next_request_number(); };
   return service;
@@ -82,7 +83,8 @@ int run_gateway(const GatewayOptions& options, const TextModel& model) {
       {.role = Role::gateway, .rank = 0, .endpoint = options.endpoint, .reconnect = true});
   if (!link.ok()) return report(link.error());
   EngineClient engine(**link, runtime.clock());
-  Gateway gateway({engine, model, runtime.clock(), random}, served_name(options));
+  WorkQueue work([&runtime](auto task) { runtime.post(std::move(task)); });
+  Gateway gateway({engine, model, runtime.clock(), random, &work}, served_name(options));
   auto listener = HttpListener::open(runtime.io(), options.host, options.port, service_of(gateway));
   if (!listener.ok()) return report(listener.error());
   gateway.count_connections([&] { return (*listener)->connections(); });

@@ -71,11 +71,13 @@ ApiError api_error(const RequestRefused& refused) {
   return failed_error();
 }
 
-ApiError context_error(std::uint64_t prompt_tokens, std::uint64_t context_tokens,
-                       std::string param) {
+ApiError context_error(std::uint64_t prompt_tokens, std::uint64_t context_tokens, std::string param,
+                       TokenCount count) {
+  const char* about = count == TokenCount::exact ? "" : "at least ";
   return {400,
-          "The prompt has " + std::to_string(prompt_tokens) + " tokens; the context holds " +
-              std::to_string(context_tokens) + ", the answer included.",
+          std::string("The prompt has ") + about + std::to_string(prompt_tokens) +
+              " tokens; the context holds " + std::to_string(context_tokens) +
+              ", the answer included.",
           "exceed_context_size_error",
           std::move(param),
           "context_length_exceeded",

@@ -30,8 +30,9 @@ struct ApiError {
 ApiError api_error(const Error& error);
 // What the coordinator refused. Its texts are for logs: clients get a sentence per kind.
 ApiError api_error(const RequestRefused& refused);
-ApiError context_error(std::uint64_t prompt_tokens, std::uint64_t context_tokens,
-                       std::string param);
+enum class TokenCount : std::uint8_t { exact, at_least };
+ApiError context_error(std::uint64_t prompt_tokens, std::uint64_t context_tokens, std::string param,
+                       TokenCount count = TokenCount::exact);
 ApiError unavailable_error(std::string message);
 ApiError http_error(int status);  // 404, 405, 408, 411, 413, 417, 431, 501 and plain 400
 ApiError failed_error();          // the engine could not go on with this request
