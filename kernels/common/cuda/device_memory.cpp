@@ -33,7 +33,11 @@ DeviceMemory::~DeviceMemory() {
 }
 
 Status copy_to_device(void* to, const void* from, std::size_t bytes) {
-  return cuda_status(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the device");
+  COPSE_RETURN_IF_ERROR(
+      cuda_status(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the device"));
+  // A copy from pageable memory may return before its last bytes arrive, and streams that do not
+  // block would not wait for it.
+  return cuda_status(cudaStreamSynchronize(cudaStreamLegacy), "copying to the device");
 }
 
 Status copy_to_host(void* to, const void* from, std::size_t bytes) {
