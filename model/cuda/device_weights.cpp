@@ -55,6 +55,7 @@ void DeviceWeightPlan<T>::stack(const std::string& name, std::initializer_list<L
                   });
   }
   arena_.place(name, elements(into), into.data);
+  bytes_ += elements(into) * sizeof(T);
   randoms_.push_back([&into](std::uint64_t seed) {
     const float spread = std::sqrt(3.0f / static_cast<float>(std::max(into.inputs, 1)));
     return random_fill<T>(into.data, elements(into), 0.0f, spread, seed);
@@ -77,6 +78,7 @@ void DeviceWeightPlan<T>::reshaped(const std::string& name, const LinearSlice& s
                   });
   }
   arena_.place(name, elements(into), into.data);
+  bytes_ += elements(into) * sizeof(T);
   randoms_.push_back([&into](std::uint64_t seed) {
     const float spread = std::sqrt(3.0f / static_cast<float>(std::max(into.inputs, 1)));
     return random_fill<T>(into.data, elements(into), 0.0f, spread, seed);
@@ -87,6 +89,7 @@ template <class T>
 void DeviceWeightPlan<T>::vector(const VectorSpec& spec, DeviceVector& into) {
   into.size = spec.size;
   arena_.place(spec.name, size(spec.size), into.data);
+  bytes_ += size(spec.size) * sizeof(float);
   if (plan_ == nullptr) {
     // Norms of one; a router's bias of one for all changes no choice.
     randoms_.push_back([&into](std::uint64_t seed) {
@@ -105,6 +108,7 @@ template <class T>
 void DeviceWeightPlan<T>::block(const std::string& name, std::size_t bytes, std::byte*& into,
                                 Fill fill_random) {
   arena_.place(name, bytes, into);
+  bytes_ += bytes;
   randoms_.push_back([&into, fill = std::move(fill_random)](std::uint64_t) { return fill(into); });
 }
 

@@ -71,6 +71,8 @@ class DeviceWeightPlan {
   // the same index (0 .. 5), which may be while the device still reads it: wait first.
   Result<std::byte*> stage(int index, std::span<const std::byte> bytes);
 
+  std::uint64_t bytes() const { return bytes_; }  // of all that was placed
+
   // After arena.allocate(). Reads, or makes up, everything.
   Status load(const OnWeightsRead& progress);
 
@@ -80,6 +82,7 @@ class DeviceWeightPlan {
   std::vector<std::function<Status(std::uint64_t seed)>> randoms_;
   std::deque<std::vector<float>> host_vectors_;
   std::vector<std::function<Status()>> uploads_;
+  std::uint64_t bytes_ = 0;
   std::array<kernels::cuda::DeviceMemory, 6> stages_;
   std::optional<Error> error_;
 };

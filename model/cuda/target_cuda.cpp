@@ -200,9 +200,15 @@ template <class T>
 Status CudaTarget<T>::logits_of(const CudaBatch& batch, Stream stream) {
   if (batch.logit_rows == nullptr) return head(ws_.normed, batch.rows(), ws_.logits, stream);
   const std::int64_t bytes = static_cast<std::int64_t>(config_.hidden) * 4;
-  COPSE_RETURN_IF_ERROR(cuda::copy_rows(
-      {{ws_.residual, bytes, bytes}, batch.logit_rows, batch.logit_count, ws_.head_rows, bytes},
-      stream));
+  cuda::CopyRows wanted;
+  wanted.from = ws_.residual;
+  wanted.from_stride = bytes;
+  wanted.index = batch.logit_rows;
+  wanted.count = batch.logit_count;
+  wanted.row_bytes = bytes;
+  wanted.out = ws_.head_rows;
+  wanted.out_stride = bytes;
+  COPSE_RETURN_IF_ERROR(cuda::copy_rows(wanted, stream));
   cuda::AddRmsNorm<T> call;
   call.residual = ws_.head_rows;
   call.y = ws_.normed;

@@ -1,0 +1,75 @@
+#include "worker/cuda/sampler_cuda.h"
+
+namespace copse {
+
+namespace cuda = kernels::cuda;
+
+namespace {
+
+std::size_t size(int count) {
+  return static_cast<std::size_t>(count);
+}
+
+}  // namespace
+
+CudaSampler::CudaSampler(int rows_max, int vocabulary, const VocabularyShard& shard,
+                         DeviceCollective& group)
+    : rows_max_(rows_max), vocabulary_(vocabulary), shard_(shard), group_(group) {}
+
+void CudaSampler::place(cuda::DeviceArena& arena) {
+  const std::size_t rows = size(rows_max_);
+  const std::size_t world = size(group_.world_size());
+  const std::size_t choices = rows * size(cuda::sample_slices(group_.world_size()));
+  arena.place("choices of this rank", choices, mine_);
+  arena.place("choices of all ranks", choices * world, all_);
+  arena.place("largest logits", rows, maxima_);
+  arena.place("largest logits of all ranks", rows * world, all_maxima_);
+  arena.place("sampling thresholds", rows, thresholds_);
+  arena.place("filter states", rows, filter_.states);
+  arena.place("filter bins", rows * kernels::sample_bins, filter_.bins);
+}
+
+// At one rank its own part is all there is.
+Status CudaSampler::gather(const void* mine, void* all, std::size_t bytes, Stream stream) {
+  return group_.world_size() == 1 ? Status() : group_.all_gather(mine, all, bytes, stream);
+}
+
+Status CudaSampler::draw(const Rows& rows, const cuda::RoundArrays& arrays, TokenId* tokens,
+                         Stream stream) {
+  CHECK(rows.rows <= rows_max_);
+  cuda::SampleCall call;
+  call.logits = rows.logits;
+  call.rows = rows.rows;
+  call.stride = shard_.local;
+  call.vocabulary = vocabulary_;
+  call.world_size = group_.world_size();
+  call.vocabulary_begin = shard_.begin;
+  call.vocabulary_rows = shard_.rows;
+  call.rows_per_sequence = rows.rows_per_sequence;
+  call.logit_rows = rows.logit_rows;
+  call.row_positions = arrays.row_positions;
+  call.slots = arrays.slots;
+  call.entry_slot = arrays.entry_slot;
+  if (rows.filtered) COPSE_RETURN_IF_ERROR(thresholds(call, stream));
+  COPSE_RETURN_IF_ERROR(
+      cuda::sample_local(call, rows.filtered ? thresholds_ : nullptr, mine_, stream));
+  const std::size_t bytes =
+      size(rows.rows) * size(cuda::sample_slices(call.world_size)) * sizeof(kernels::SampleChoice);
+  COPSE_RETURN_IF_ERROR(gather(mine_, all_, bytes, stream));
+  return cuda::sample_merge(rows.rows, call.world_size, call.world_size == 1 ? mine_ : all_, tokens,
+                            stream);
+}
+
+Status CudaSampler::thresholds(const cuda::SampleCall& call, Stream stream) {
+  COPSE_RETURN_IF_ERROR(cuda::sample_filter_maxima(call, maxima_, stream));
+  COPSE_RETURN_IF_ERROR(gather(maxima_, all_maxima_, size(call.rows) * sizeof(float), stream));
+  const float* maxima = call.world_size == 1 ? maxima_ : all_maxima_;
+  for (int step = 0; step < cuda::sample_filter_steps(call); ++step) {
+    COPSE_RETURN_IF_ERROR(cuda::sample_filter_step(call, step, maxima, filter_, stream));
+    COPSE_RETURN_IF_ERROR(
+        group_.all_reduce_sum(filter_.bins, size(call.rows) * kernels::sample_bins, stream));
+  }
+  return cuda::sample_filter_finish(call, filter_, thresholds_, stream);
+}
+
+}  // namespace copse
