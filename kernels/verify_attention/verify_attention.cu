@@ -1,0 +1,106 @@
+// Which version runs, what it needs, and in which order its kernels follow one another.
+#include <cuda_runtime.h>
+
+#include "base/check.h"
+#include "kernels/common/cuda/device.h"
+#include "kernels/verify_attention/verify_rows.cuh"
+
+namespace copse::kernels::cuda {
+namespace {
+
+void check_shape(const VerifyShape& shape) {
+  CHECK(shape.heads > 0 && shape.latent > 0 && shape.rope >= 0 && shape.scratch_rows > 0);
+  CHECK(shape.sequences_max > 0 && shape.sequences_max <= verify_sequences_max);
+  CHECK(shape.rows_per_sequence_max > 0);
+  CHECK(shape.rows_per_sequence_max <= shape.scratch_rows);
+}
+
+bool fits_portable(const VerifyShape& shape) {
+  return shape.latent % 8 == 0 && shape.rope % 8 == 0 && shape.latent <= 512 && shape.rope <= 64;
+}
+
+template <class T>
+VerifyPlanShape plan_shape(const VerifyShape& shape) {
+  const int multiprocessors = device_info().multiprocessors;
+  VerifyPlanShape plan;
+  plan.heads = shape.heads;
+  plan.sequences = shape.sequences_max;
+  plan.tile_queries = portable_tile_queries(sizeof(T) == 2);
+  plan.workers = 2 * multiprocessors;
+  plan.block_cost = 4000;
+  plan.item_cost = 4000;
+  plan.merge_cost = 4000;
+  const int tiles = (shape.rows_per_sequence_max * shape.heads + plan.tile_queries - 1) /
+                    plan.tile_queries * shape.sequences_max;
+  plan.partials_max = 2 * plan.workers;
+  if (verify_version<T>(shape) == VerifyVersion::prefix_tail) {
+    plan.prefix_only = true;
+    plan.partials_max = max(2 * plan.workers, tiles) + tiles;
+  }
+  return plan;
+}
+
+}  // namespace
+
+template <class T>
+VerifyVersion verify_version(const VerifyShape& shape) {
+  if (shape.version != VerifyVersion::automatic) return shape.version;
+  return fits_portable(shape) ? VerifyVersion::portable : VerifyVersion::naive;
+}
+
+template <class T>
+std::size_t verify_workspace_bytes(const VerifyShape& shape) {
+  check_shape(shape);
+  return verify_workspace_layout(plan_shape<T>(shape), shape.latent, nullptr, nullptr);
+}
+
+template <class T>
+Status verify_plan(const VerifyShape& shape, const VerifySequence* sequences, void* workspace,
+                   Stream stream) {
+  check_shape(shape);
+  if (verify_version<T>(shape) == VerifyVersion::naive) return {};
+  const VerifyPlanShape plan = plan_shape<T>(shape);
+  VerifyWorkspace parts;
+  verify_workspace_layout(plan, shape.latent, workspace, &parts);
+  return launch_verify_plan(plan, sequences, parts, stream);
+}
+
+template <class T>
+Status verify_attention(const VerifyAttentionCall<T>& call, Stream stream) {
+  const VerifyShape& shape = call.shape;
+  check_shape(shape);
+  const VerifyVersion version = verify_version<T>(shape);
+  CHECK(version == VerifyVersion::naive || fits_portable(shape));
+  const VerifyPlanShape plan = plan_shape<T>(shape);
+  VerifyArguments<T> args = {};
+  args.heads = shape.heads;
+  args.latent = shape.latent;
+  args.width = shape.latent + shape.rope;
+  args.scratch_rows = shape.scratch_rows;
+  args.sequences_max = shape.sequences_max;
+  args.tile_queries = plan.tile_queries;
+  args.scale = call.scale;
+  args.q = call.q;
+  args.pages = call.pages;
+  args.scratch = call.scratch;
+  args.out = call.out;
+  args.sequences = call.sequences;
+  const int rows_max = shape.rows_per_sequence_max;
+  if (version == VerifyVersion::naive) return launch_verify_naive(args, rows_max, stream);
+  verify_workspace_layout(plan, shape.latent, call.workspace, &args.workspace);
+  COPSE_RETURN_IF_ERROR(launch_verify_portable(args, plan, stream));
+  const bool tail = version == VerifyVersion::prefix_tail;
+  if (tail) COPSE_RETURN_IF_ERROR(launch_verify_tail(args, rows_max, stream));
+  return launch_verify_merge(args, rows_max, tail ? 1 : 0, stream);
+}
+
+template VerifyVersion verify_version<float>(const VerifyShape&);
+template VerifyVersion verify_version<Bf16>(const VerifyShape&);
+template std::size_t verify_workspace_bytes<float>(const VerifyShape&);
+template std::size_t verify_workspace_bytes<Bf16>(const VerifyShape&);
+template Status verify_plan<float>(const VerifyShape&, const VerifySequence*, void*, Stream);
+template Status verify_plan<Bf16>(const VerifyShape&, const VerifySequence*, void*, Stream);
+template Status verify_attention(const VerifyAttentionCall<float>&, Stream);
+template Status verify_attention(const VerifyAttentionCall<Bf16>&, Stream);
+
+}  // namespace copse::kernels::cuda

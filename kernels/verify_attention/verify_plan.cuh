@@ -1,0 +1,98 @@
+#pragma once
+// How the work of a step is cut: shared by every version but the naive one.
+//
+// The queries of a sequence, (row, head) pairs with query = row * heads + head, are cut into tiles
+// of `tile_queries`; its keys into blocks of 64 tokens, first those of the prefix (a page each),
+// then those of its own rows (from scratch). An item is one tile against a run of blocks. A
+// sequence's items stand one after another, run by run and within a run tile by tile, so that
+// blocks that several tiles read are read at about the same time.
+#include <cuda_runtime.h>
+
+#include "base/limits.h"
+#include "kernels/verify_attention/verify_attention_cuda.h"
+
+namespace copse::kernels::cuda {
+
+inline constexpr int verify_block_tokens = limits::page_tokens;
+inline constexpr int verify_sequences_max = limits::batch_sequences;
+static_assert(verify_sequences_max == 32, "one lane of a warp per sequence");
+
+struct VerifyPlanSequence {
+  int first_item;
+  int first_partial;  // where its partial results stand; none where splits == 1
+  int splits;         // runs of blocks that each tile is cut into
+  int tiles;          // 0: no rows
+  int blocks;         // of keys
+  int prefix_blocks;  // the first of them, from pages
+};
+
+struct VerifyPlan {
+  int items;
+  VerifyPlanSequence sequences[verify_sequences_max];
+};
+
+// What the host knows, and what things cost in units of its own (nanoseconds at best).
+struct VerifyPlanShape {
+  int heads = 0;
+  int sequences = 0;
+  int tile_queries = 0;
+  int workers = 0;           // blocks of threads that take items, all resident at once
+  int partials_max = 0;      // that the workspace has room for
+  bool prefix_only = false;  // blocks of the tail are not items, but one more partial of each tile
+  int block_cost = 0;
+  int item_cost = 0;
+  int merge_cost = 0;  // of having split tiles at all
+};
+
+// One item as a block of threads finds it.
+struct VerifyItem {
+  int sequence;
+  int tile;
+  int split;
+  int first_block;
+  int last_block;  // one past the last
+  int splits;
+  int partial;  // its place among partial results
+};
+
+struct VerifyWorkspace {
+  VerifyPlan* plan;
+  unsigned* counters;  // [partials_max]: arrivals at the tile first_partial + tile, since the plan
+  float2* stats;       // [partial][tile_queries]: largest score (base 2 exponent), sum
+  float* partials;     // [partial][tile_queries][latent]
+};
+
+std::size_t verify_workspace_layout(const VerifyPlanShape& shape, int latent, void* base,
+                                    VerifyWorkspace* workspace);
+Status launch_verify_plan(const VerifyPlanShape& shape, const VerifySequence* sequences,
+                          const VerifyWorkspace& workspace, Stream stream);
+
+#ifdef __CUDACC__
+// The item with this index; every lane of the calling warp gets it.
+__device__ inline VerifyItem find_item(const VerifyPlan& plan, int sequences, int item) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  VerifyPlanSequence mine = {};
+  if (lane < sequences) mine = plan.sequences[lane];
+  const int inside = item - mine.first_item;
+  const bool owner = inside >= 0 && inside < mine.tiles * mine.splits;
+  const unsigned owners = __ballot_sync(0xffffffffu, owner);
+  const int source = __ffs(static_cast<int>(owners)) - 1;
+  const auto of_owner = [&](int value) { return __shfl_sync(0xffffffffu, value, source); };
+  VerifyItem result;
+  result.sequence = source;
+  const int tiles = of_owner(mine.tiles);
+  const int index = of_owner(inside);
+  const int blocks = of_owner(mine.blocks);
+  result.splits = of_owner(mine.splits);
+  result.tile = index % tiles;
+  result.split = index / tiles;
+  result.first_block =
+      static_cast<int>(static_cast<long long>(blocks) * result.split / result.splits);
+  result.last_block =
+      static_cast<int>(static_cast<long long>(blocks) * (result.split + 1) / result.splits);
+  result.partial = of_owner(mine.first_partial) + index;
+  return result;
+}
+#endif
+
+}  // namespace copse::kernels::cuda
