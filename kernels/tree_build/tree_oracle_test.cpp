@@ -1,35 +1,13 @@
 // Trees and walks of the published reference code, exactly.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-
-#include "base/json.h"
 #include "kernels/tree_accept/tree_accept.h"
 #include "kernels/tree_build/tree_build.h"
+#include "kernels/tree_build/tree_cases_for_test.h"
 
 namespace copse::kernels {
 namespace {
 
-Json load_cases() {
-  const char* folder = std::getenv("COPSE_ORACLE_DIR");
-  const std::string path =
-      std::string(folder != nullptr ? folder : "tests/oracle/data") + "/tree_cases.json";
-  JsonBounds bounds;
-  bounds.bytes = 64u << 20;
-  bounds.nodes = 8u << 20;
-  Result<Json> cases = read_json_file(path, bounds);
-  EXPECT_TRUE(cases.ok()) << path << ": " << (cases.ok() ? "" : describe(cases.error()));
-  return cases.ok() ? *cases : Json::array();
-}
-
-template <class T>
-std::vector<T> flat(const Json& rows) {
-  std::vector<T> result;
-  for (const Json& row : rows) {
-    for (const Json& value : row) result.push_back(value.get<T>());
-  }
-  return result;
-}
+using testing::flat;
+using testing::load_tree_cases;
 
 struct Tree {
   explicit Tree(const Json& tree_case)
@@ -91,7 +69,7 @@ void expect_walk(const Tree& tree, const Json& walk) {
 }
 
 TEST(TreeCases, NodesAndWalksEqualThePublishedReference) {
-  const Json cases = load_cases();
+  const Json cases = load_tree_cases();
   ASSERT_FALSE(cases.empty());
   int number = 0;
   for (const Json& tree_case : cases) {

@@ -1,0 +1,296 @@
+// One block a slice of a row. The values stay in registers from the one time that they are read:
+// their exponentials are added, and each thread's largest value votes on a threshold that at least
+// k values reach, and few more. Those few are ranked by counting.
+#include <cuda_runtime.h>
+
+#include "kernels/common/cuda/number.cuh"
+#include "kernels/common/cuda/status.h"
+#include "kernels/topk_logprob/topk_logprob_cuda.h"
+#include "kernels/topk_logprob/topk_select.cuh"
+
+namespace copse::kernels::cuda {
+namespace {
+
+constexpr int quads = 5;  // float4 of a thread at a time
+constexpr int values_per_thread = 4 * quads;
+constexpr int samples = 2 * limits::tree_top_k;
+constexpr int capacity = 1024;  // candidates that are ranked by counting
+constexpr int rank_lanes = 8;   // threads that share one candidate's counting
+constexpr float log2_e = 1.44269504f;
+constexpr float infinity = __builtin_huge_valf();
+
+__device__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Largest value and sum of exponentials relative to it, of any part of a slice.
+struct Leaf {
+  float largest;
+  float sum;
+};
+
+__device__ Leaf rebase(Leaf leaf, float largest) {
+  if (leaf.largest == largest) return leaf;
+  return {largest, leaf.sum * exp2_fast((leaf.largest - largest) * log2_e)};
+}
+
+template <int Threads>
+struct Shared {
+  TopkKey kept[2][limits::tree_top_k];  // best so far, descending; the next ones
+  TopkKey found[capacity + limits::tree_top_k];
+  std::uint32_t sample[samples];
+  Leaf leaves[Threads / 32];
+  std::uint32_t threshold;  // order that k values of the chunk reach
+  int found_count;
+  int counted;
+};
+
+template <int Threads>
+struct Chunk {
+  float value[values_per_thread];
+  int begin;  // inside the shard
+
+  __device__ static int index_in_chunk(int i) {
+    return (i / 4 * Threads + static_cast<int>(threadIdx.x)) * 4 + i % 4;
+  }
+  __device__ void load(const float* row, int first, int end) {
+    begin = first;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(row + first) % sizeof(float4) == 0;
+#pragma unroll
+    for (int q = 0; q < quads; ++q) {
+      const int at = first + index_in_chunk(4 * q);
+      if (aligned && at + 4 <= end) {
+        const float4 four = __ldcs(reinterpret_cast<const float4*>(row + at));
+        value[4 * q] = four.x;
+        value[4 * q + 1] = four.y;
+        value[4 * q + 2] = four.z;
+        value[4 * q + 3] = four.w;
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) value[4 * q + j] = at + j < end ? row[at + j] : -infinity;
+      }
+    }
+  }
+  __device__ Leaf leaf() const {
+    Leaf result = {-infinity, 0};
+#pragma unroll
+    for (int i = 0; i < values_per_thread; ++i) result.largest = fmaxf(result.largest, value[i]);
+    // Minus infinity less itself would be NaN.
+    const float base = result.largest == -infinity ? 0.0f : result.largest;
+#pragma unroll
+    for (int i = 0; i < values_per_thread; ++i) {
+      result.sum += exp2_fast((value[i] - base) * log2_e);
+    }
+    return result;
+  }
+};
+
+// The block's leaf, on thread 0.
+template <int Threads>
+__device__ Leaf join_block(Leaf mine, Shared<Threads>& shared) {
+  constexpr int warps = Threads / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float warp_largest = warp_max(mine.largest);
+  const float warp_total = warp_sum(rebase(mine, warp_largest).sum);
+  if (lane == 0) shared.leaves[threadIdx.x / 32] = {warp_largest, warp_total};
+  __syncthreads();
+  if (threadIdx.x >= 32) return {};
+  const Leaf leaf = lane < warps ? shared.leaves[lane] : Leaf{-infinity, 0};
+  const float largest = warp_max(leaf.largest);
+  return {largest, warp_sum(rebase(leaf, largest).sum)};
+}
+
+// The largest values of a warp's threads become samples, samples / warps of each warp.
+template <int Threads>
+__device__ void write_samples(std::uint32_t order, Shared<Threads>& shared) {
+  constexpr int per_warp = samples / (Threads / 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  std::uint32_t* out = shared.sample + static_cast<int>(threadIdx.x) / 32 * per_warp;
+  if constexpr (per_warp == 32) {
+    out[lane] = order;
+  } else {
+    for (int i = 0; i < per_warp; ++i) {
+      const std::uint32_t largest = __reduce_max_sync(0xffffffffu, order);
+      const int owner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, order == largest))) - 1;
+      if (lane == owner) {
+        out[i] = largest;
+        order = 0;
+      }
+    }
+  }
+}
+
+// The k-th largest sample: each sample is a value of its own, so k values reach it.
+template <int Threads>
+__device__ void choose_threshold(int k, Shared<Threads>& shared) {
+  constexpr int lanes = Threads / samples;
+  const int mine = static_cast<int>(threadIdx.x) / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const std::uint32_t order = shared.sample[mine];
+  int larger = 0;
+#pragma unroll 4
+  for (int at = 4 * lane; at < samples; at += 4 * lanes) {
+    const uint4 four = *reinterpret_cast<const uint4*>(shared.sample + at);
+    const std::uint32_t other[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      larger += other[j] > order || (other[j] == order && at + j < mine) ? 1 : 0;
+    }
+  }
+#pragma unroll
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    larger += __shfl_xor_sync(0xffffffffu, larger, distance);
+  }
+  if (lane == 0 && larger == k - 1) shared.threshold = order;
+}
+
+template <int Threads, class Wanted>
+__device__ void collect(const Chunk<Threads>& chunk, int id_begin, const Wanted& wanted,
+                        Shared<Threads>& shared) {
+#pragma unroll
+  for (int i = 0; i < values_per_thread; ++i) {
+    if (!wanted(chunk.value[i], Chunk<Threads>::index_in_chunk(i))) continue;
+    const int at = atomicAdd(&shared.found_count, 1);
+    const int token = id_begin + chunk.begin + Chunk<Threads>::index_in_chunk(i);
+    if (at < capacity) {
+      shared.found[at] = topk_key(topk_order(chunk.value[i]), static_cast<std::uint32_t>(token));
+    }
+  }
+}
+
+template <int Threads>
+__device__ void collect_exactly(const Chunk<Threads>& chunk, int id_begin, int k,
+                                Shared<Threads>& shared) {
+  const auto count = [&](const auto& predicate) {
+    int mine = 0;
+#pragma unroll
+    for (int i = 0; i < values_per_thread; ++i) {
+      mine += predicate(topk_order(chunk.value[i]), Chunk<Threads>::index_in_chunk(i)) ? 1 : 0;
+    }
+    if (threadIdx.x == 0) shared.counted = 0;
+    __syncthreads();
+    mine = __reduce_add_sync(0xffffffffu, mine);
+    if (threadIdx.x % 32 == 0) atomicAdd(&shared.counted, mine);
+    __syncthreads();
+    const int all = shared.counted;
+    __syncthreads();
+    return all;
+  };
+  const TopkBorder border = find_border(k, count);
+  if (threadIdx.x == 0) shared.found_count = 0;
+  __syncthreads();
+  collect(
+      chunk, id_begin,
+      [&](float value, int index) {
+        const std::uint32_t order = topk_order(value);
+        return order > border.order || (order == border.order && index < border.index_end);
+      },
+      shared);
+  __syncthreads();
+}
+
+// The k best of `count` found keys, all different, to their places; the rest stays as it is.
+template <int Threads>
+__device__ void rank_found(int count, int k, TopkKey* out, const Shared<Threads>& shared) {
+  const int lane = static_cast<int>(threadIdx.x) % rank_lanes;
+  for (int first = 0; first < count; first += Threads / rank_lanes) {
+    const int mine = first + static_cast<int>(threadIdx.x) / rank_lanes;
+    const TopkKey key = mine < count ? shared.found[mine] : 0;
+    int larger = 0;
+    for (int i = lane; i < count; i += rank_lanes) larger += shared.found[i] > key ? 1 : 0;
+#pragma unroll
+    for (int distance = rank_lanes / 2; distance > 0; distance /= 2) {
+      larger += __shfl_xor_sync(0xffffffffu, larger, distance);
+    }
+    if (lane == 0 && mine < count && larger < k) out[larger] = key;
+  }
+}
+
+// Takes the chunk's best into shared.kept[1 - from]. Called with kept[1 - from] zero.
+template <int Threads>
+__device__ void select(const Chunk<Threads>& chunk, float largest, int id_begin, int k, int from,
+                       Shared<Threads>& shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  write_samples(topk_order(largest), shared);
+  if (thread == 0) shared.found_count = 0;
+  __syncthreads();
+  choose_threshold(k, shared);
+  __syncthreads();
+  // What was kept has lower ids, so an equal logit of this chunk loses.
+  constexpr std::uint32_t lowest_finite = 0x00800000u;
+  const auto kept_order = static_cast<std::uint32_t>(shared.kept[from][k - 1] >> 32);
+  const std::uint32_t threshold = max(max(shared.threshold, kept_order + 1), lowest_finite);
+  const float reach = value_of_topk_order(threshold);
+  collect(
+      chunk, id_begin, [&](float value, int) { return value >= reach; }, shared);
+  __syncthreads();
+  if (shared.found_count > capacity) collect_exactly(chunk, id_begin, k, shared);
+  const int found = shared.found_count;
+  if (thread < k) shared.found[found + thread] = shared.kept[from][thread];
+  __syncthreads();
+  rank_found(found + k, k, shared.kept[1 - from], shared);
+  __syncthreads();
+}
+
+struct LocalCall {
+  TopkShape shape;
+  const float* logits;
+  TopkWord* part;
+  int slices;
+  int slice_width;
+};
+
+template <int Threads>
+__global__ void __launch_bounds__(Threads) topk_local_kernel(LocalCall call) {
+  __shared__ Shared<Threads> shared;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int slice = static_cast<int>(blockIdx.x);
+  const auto row = static_cast<std::ptrdiff_t>(blockIdx.y);
+  const int begin = min(slice * call.slice_width, call.shape.vocabulary_rows);
+  const int end = min(begin + call.slice_width, call.shape.vocabulary_rows);
+  const float* logits = call.logits + row * call.shape.stride;
+  TopkWord* out = call.part + (row * call.slices + slice) * (1 + call.shape.k);
+  for (int i = thread; i < 2 * limits::tree_top_k; i += Threads) {
+    shared.kept[i / limits::tree_top_k][i % limits::tree_top_k] = 0;
+  }
+  Leaf all = {-infinity, 0};
+  int from = 0;
+  Chunk<Threads> chunk;
+  for (int first = begin; first < end; first += Threads * values_per_thread) {
+    chunk.load(logits, first, end);
+    const Leaf mine = chunk.leaf();
+    const Leaf leaf = join_block(mine, shared);
+    const float largest = fmaxf(all.largest, leaf.largest);
+    all = {largest, rebase(all, largest).sum + rebase(leaf, largest).sum};
+    select(chunk, mine.largest, call.shape.vocabulary_begin, call.shape.k, from, shared);
+    if (thread < limits::tree_top_k) shared.kept[from][thread] = 0;
+    from = 1 - from;
+  }
+  __syncthreads();
+  if (thread == 0) out[0] = {all.largest, __float_as_uint(all.sum)};
+  if (thread < call.shape.k) out[1 + thread] = topk_word(shared.kept[from][thread]);
+}
+
+}  // namespace
+
+Status topk_logprob_local(const TopkShape& shape, const float* logits, TopkWord* part,
+                          Stream stream) {
+  CHECK(shape.k >= 1 && shape.k <= limits::tree_top_k && shape.rows > 0);
+  CHECK(shape.stride >= shape.vocabulary_rows && shape.vocabulary_rows <= limits::vocabulary);
+  LocalCall call = {shape, logits, part, topk_slices(shape), 0};
+  // Of the largest shard, so that slices lie alike on every rank.
+  const int local = (shape.vocabulary + shape.world_size - 1) / shape.world_size;
+  call.slice_width = (local + call.slices - 1) / call.slices;
+  const dim3 grid(static_cast<unsigned>(call.slices), static_cast<unsigned>(shape.rows));
+  constexpr int small = 128;
+  if (call.slice_width <= small * values_per_thread) {
+    topk_local_kernel<small><<<grid, small, 0, stream>>>(call);
+  } else {
+    topk_local_kernel<1024><<<grid, 1024, 0, stream>>>(call);
+  }
+  return launched("topk_logprob_local");
+}
+
+}  // namespace copse::kernels::cuda

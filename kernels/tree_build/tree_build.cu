@@ -1,0 +1,108 @@
+#include "kernels/tree_build/tree_build_cuda.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/common/cuda/status.h"
+#include "kernels/tree_build/tree_heap.cuh"
+#include "kernels/tree_build/tree_shared.cuh"
+
+namespace copse::kernels::cuda {
+namespace {
+
+__device__ void load_candidates(const TreeBuildCall& call, int s, TreeShared& tree) {
+  const float* log_probs =
+      call.log_probs + static_cast<std::ptrdiff_t>(s) * call.candidate_rows * call.k;
+  for (int i = static_cast<int>(threadIdx.x); i < call.positions * call.k;
+       i += static_cast<int>(blockDim.x)) {
+    tree.log_probs[i] = log_probs[i];
+  }
+  if (threadIdx.x == 0) {
+    tree.parent[0] = tree_no_parent;
+    tree.depth[0] = 0;
+    tree.rank[0] = 0;
+    tree.nodes = 0;
+  }
+  __syncthreads();
+}
+
+// The top candidate of each position; ends at the first that is none.
+__device__ void build_chain(TreeShared& tree, const TreeExtent& extent) {
+  if (threadIdx.x == 0) {
+    const int length = min(extent.budget, extent.positions);
+    int depth = 1;
+    for (; depth <= length && is_candidate(tree, extent, depth, 0); ++depth) {
+      tree.parent[depth] = static_cast<std::int16_t>(depth - 1);
+      tree.depth[depth] = static_cast<std::uint8_t>(depth);
+      tree.rank[depth] = 0;
+    }
+    tree.nodes = depth - 1;
+  }
+  __syncthreads();
+}
+
+// Ancestors have smaller rows, so one walk up meets the words of a mask from the last to the first.
+__device__ void write_mask(const TreeShared& tree, int row, std::uint64_t* mask, int words) {
+  int at = row;
+  for (int word = words - 1; word >= 0; --word) {
+    std::uint64_t bits = 0;
+    for (; at >= 64 * word; at = tree.parent[at]) bits |= std::uint64_t{1} << (at - 64 * word);
+    mask[word] = bits;
+  }
+}
+
+__device__ void write_rows(const TreeBuildCall& call, int s, int rows, int root_position,
+                           const TreeShared& tree) {
+  const TokenId* token_ids =
+      call.token_ids + static_cast<std::ptrdiff_t>(s) * call.candidate_rows * call.k;
+  const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(s) * call.rows_per_sequence;
+  const int words = call.mask_words();
+  for (int row = static_cast<int>(threadIdx.x); row < call.rows_per_sequence;
+       row += static_cast<int>(blockDim.x)) {
+    TokenId token = 0;
+    int parent = tree_no_parent;
+    int position = -1;
+    if (row < rows) {
+      const int depth = tree.depth[row];
+      token = row == 0 ? call.root_token[s] : token_ids[(depth - 1) * call.k + tree.rank[row]];
+      parent = tree.parent[row];
+      position = root_position + depth;
+    }
+    call.row_tokens[first + row] = token;
+    call.row_parents[first + row] = parent;
+    call.row_positions[first + row] = position;
+    write_mask(tree, row < rows ? row : -1, call.ancestors + (first + row) * words, words);
+  }
+  if (threadIdx.x == 0) call.rows[s] = rows;
+}
+
+__global__ void tree_build_kernel(TreeBuildCall call) {
+  __shared__ TreeShared tree;
+  __shared__ HeapShared heap;
+  const int s = static_cast<int>(blockIdx.x);
+  const int root_position = call.root_position[s];
+  if (root_position < 0) return write_rows(call, s, 0, root_position, tree);
+  const TreeExtent extent = {call.positions, call.k,
+                             max(0, min(call.budget[s], call.rows_per_sequence - 1))};
+  load_candidates(call, s, tree);
+  if (call.chain[s] != 0) {
+    build_chain(tree, extent);
+  } else {
+    build_by_heap(tree, heap, extent);
+  }
+  write_rows(call, s, 1 + tree.nodes, root_position, tree);
+}
+
+}  // namespace
+
+Status tree_build(const TreeBuildCall& call, Stream stream) {
+  CHECK(call.sequences > 0 && call.positions >= 0 && call.positions <= tree_positions_max);
+  CHECK(call.k >= 0 && call.k <= limits::tree_top_k && call.candidate_rows >= call.positions);
+  CHECK(call.rows_per_sequence > 0 && call.rows_per_sequence <= tree_rows_max);
+  const int threads = std::clamp((call.rows_per_sequence + 31) / 32 * 32, 64, 512);
+  tree_build_kernel<<<call.sequences, threads, 0, stream>>>(call);
+  return launched("tree_build");
+}
+
+}  // namespace copse::kernels::cuda
