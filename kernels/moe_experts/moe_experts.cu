@@ -1,4 +1,7 @@
+#include <type_traits>
+
 #include "kernels/moe_experts/moe_dispatch.h"
+#include "kernels/moe_experts/moe_stream.h"
 #include "kernels/moe_experts/packed_linear.h"
 
 namespace copse::kernels::cuda {
@@ -13,6 +16,9 @@ std::size_t moe_experts_state_bytes() {
 
 template <class T>
 Status moe_experts(const MoeExperts<T>& call, Stream stream) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (stream_applies(call.shape)) return stream_experts(call, stream);
+  }
   return portable::moe_experts(call, stream);
 }
 
@@ -21,6 +27,9 @@ template Status moe_experts(const MoeExperts<Bf16>&, Stream);
 
 template <class T, class Y>
 Status quantized_linear(const QuantizedLinear<T, Y>& call, Stream stream) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (stream_applies(call.shape)) return stream_linear(call, stream);
+  }
   return portable::quantized_linear(call, stream);
 }
 
