@@ -91,6 +91,7 @@ inline constexpr std::int64_t drain_ms = 30000;
 inline constexpr std::int64_t http_header_ms = 5000;
 inline constexpr std::int64_t http_body_ms = 15000;
 inline constexpr std::int64_t http_idle_ms = 60000;  // a kept connection between two requests
+inline constexpr std::int64_t half_close_ms = 500;   // then a client that sends no more is asked
 inline constexpr std::int64_t slow_client_ms = 30000;
 inline constexpr std::int64_t sse_keep_alive_ms = 15000;
 

@@ -157,7 +157,8 @@ std::optional<ApiError> Gateway::refusal() const {
 const char* Gateway::state() const {
   if (draining_) return "draining";
   const auto& status = world_.engine.status();
-  if (!world_.engine.connected()) return world_.engine.welcome() ? "failed" : "loading";
+  // Silent or gone: a coordinator that only hung comes back, and a new one may come.
+  if (!world_.engine.connected()) return world_.engine.welcome() ? "unreachable" : "loading";
   if (!status) return "loading";
   switch (status->state) {
     case GroupState::loading:

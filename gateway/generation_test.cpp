@@ -275,8 +275,10 @@ TEST_F(GenerationTest, ALostEngineEndsWhatRunsAndRefusesWhatComes) {
   EXPECT_EQ(whole->response->status, 503);
   EXPECT_EQ(complete("")->response->status, 503);
   EXPECT_EQ(get("/health")->response->status, 503);
-  EXPECT_EQ(body_of(*get("/health"))["status"], "failed");
+  EXPECT_EQ(body_of(*get("/health"))["status"], "unreachable");
   EXPECT_TRUE(gateway.idle());
+  engine.set_state(GroupState::ready);
+  EXPECT_EQ(body_of(*get("/health"))["status"], "ok");
 }
 
 TEST_F(GenerationTest, BadRequestsAreAnsweredBeforeAnythingIsSubmitted) {

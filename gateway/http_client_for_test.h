@@ -62,6 +62,8 @@ class TestClient {
     buffer_.append(block, static_cast<std::size_t>(got));
     return true;
   }
+  // Ends the sending; answers still come.
+  void end_sending() { ::shutdown(fd_, SHUT_WR); }
   // Bytes wait to be received.
   bool ready() const {
     pollfd poll_fd{fd_, POLLIN, 0};
@@ -118,6 +120,7 @@ class HttpTest : public ::testing::Test {
     service->header_ms = 400;
     service->body_ms = 600;
     service->idle_ms = 1500;
+    service->half_close_ms = 100;
     service->slow_client_ms = 700;
     auto opened = HttpListener::open(io, "127.0.0.1", 0, service);
     EXPECT_TRUE(opened.ok());

@@ -26,6 +26,8 @@ std::string_view reason_phrase(int status) {
       return "Length Required";
     case 413:
       return "Payload Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 417:
       return "Expectation Failed";
     case 429:

@@ -1,6 +1,7 @@
 #include "gateway/http_rules.h"
 
 #include <algorithm>
+#include <boost/asio/buffer.hpp>
 #include <iterator>
 
 #include "base/limits.h"
@@ -40,7 +41,29 @@ int judge_framing(const RequestParser& parser) {
   return 0;
 }
 
+// The parser takes whole fields, so that a continued line lies within the bytes of one call.
+bool has_continued_line(std::string_view taken) {
+  return taken.find("\r\n ") != std::string_view::npos ||
+         taken.find("\r\n\t") != std::string_view::npos;
+}
+
+// Compressed bodies are not read: a small one might become a huge one.
+bool is_encoded(const RequestParser& parser) {
+  const auto fields = parser.get().equal_range(http::field::content_encoding);
+  return std::any_of(fields.first, fields.second, [](const auto& field) {
+    return !boost::beast::iequals(field.value(), "identity");
+  });
+}
+
 }  // namespace
+
+std::size_t put_header(RequestParser& parser, std::string_view bytes,
+                       boost::beast::error_code& error) {
+  const std::size_t used = parser.put(boost::asio::buffer(bytes), error);
+  const bool fine = !error || error == http::error::need_more;
+  if (fine && has_continued_line(bytes.substr(0, used))) error = http::error::bad_value;
+  return used;
+}
 
 void limit_parser(RequestParser& parser) {
   parser.header_limit(static_cast<std::uint32_t>(limits::http_header_bytes));
@@ -55,6 +78,7 @@ HeaderVerdict judge_header(RequestParser& parser) {
   if (!acceptable_target(method, target)) return {400, nullptr, "", false};
   RouteMatch match = match_route(method, target);
   if (match.route == nullptr) return {match.status, nullptr, std::move(match.allow), false};
+  if (is_encoded(parser)) return {415, nullptr, "", false};
   parser.body_limit(match.route->body_bytes);
   const auto length = parser.content_length();
   if (length && *length > match.route->body_bytes) return {413, nullptr, "", false};

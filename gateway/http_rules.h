@@ -6,6 +6,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <string>
+#include <string_view>
 
 #include "gateway/http_message.h"
 #include "gateway/routes.h"
@@ -16,6 +17,12 @@ using RequestParser = boost::beast::http::request_parser<boost::beast::http::str
 
 // Limits that hold before the route is known.
 void limit_parser(RequestParser& parser);
+
+// Feeds bytes to a parser whose header is not complete yet; returns how many it took. need_more:
+// the rest has not arrived. A field that goes on in a further line is bad_value: what is in front
+// of us and what is behind might read it in two ways (RFC 9112, section 5.2).
+std::size_t put_header(RequestParser& parser, std::string_view bytes,
+                       boost::beast::error_code& error);
 
 struct HeaderVerdict {
   int status = 200;              // else the answer's, and the body is not read

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "gateway/http_rules.h"
 #include "gateway/openai/api_error.h"
+#include "gateway/sse_stream.h"
 
 namespace copse {
 namespace {
@@ -29,6 +30,7 @@ HttpService::HttpService()
     : header_ms(limits::http_header_ms),
       body_ms(limits::http_body_ms),
       idle_ms(limits::http_idle_ms),
+      half_close_ms(limits::half_close_ms),
       slow_client_ms(limits::slow_client_ms) {}
 
 struct HttpSession::Incoming {
@@ -78,6 +80,7 @@ void HttpSession::on_bytes(const ErrorCodeAsio& error, std::size_t count) {
       return read_header();
     case State::handling:
     case State::streaming:
+      if (error == asio::error::eof) return on_half_closed();
       if (error) return close();
       close_after_ = true;  // a second request before the first is answered: pipelining is off
       return wait_for_bytes();
@@ -112,12 +115,25 @@ void HttpSession::read_header() {
   head_only_ = false;
   incoming_->parser.emplace();
   limit_parser(*incoming_->parser);
-  http::async_read_header(socket_, incoming_->buffer, *incoming_->parser,
-                          [self = shared_from_this()](const ErrorCodeAsio& error, std::size_t) {
-                            if (self->state_ == State::closed) return;
-                            if (error) return self->on_read_failed(error);
-                            self->on_header();
-                          });
+  parse_header();
+}
+
+void HttpSession::parse_header() {
+  auto& buffer = incoming_->buffer;
+  const auto bytes = buffer.cdata();
+  ErrorCodeAsio error;
+  buffer.consume(put_header(*incoming_->parser,
+                            {static_cast<const char*>(bytes.data()), bytes.size()}, error));
+  if (error && error != http::error::need_more) return on_read_failed(error);
+  if (incoming_->parser->is_header_done()) return on_header();
+  socket_.async_read_some(
+      buffer.prepare(limits::http_header_bytes),
+      [self = shared_from_this()](const ErrorCodeAsio& failed, std::size_t count) {
+        if (self->state_ == State::closed) return;
+        if (failed) return self->on_read_failed(failed);
+        self->incoming_->buffer.commit(count);
+        self->parse_header();
+      });
 }
 
 void HttpSession::on_header() {
@@ -168,6 +184,30 @@ void HttpSession::on_read_failed(const ErrorCodeAsio& error) {
   const int status = status_of(error);
   if (status == 0) return close_socket();
   refuse(status);
+}
+
+// The client ended its side: with shutdown() it still waits for its answer, with close() it is
+// gone.
+void HttpSession::on_half_closed() {
+  half_closed_ = true;
+  close_after_ = true;
+  // Its reset, should one come: reads say nothing but the end any more.
+  socket_.async_wait(asio::ip::tcp::socket::wait_error,
+                     [self = shared_from_this()](const ErrorCodeAsio& error) {
+                       if (!error) self->close();
+                     });
+  arm_read_deadline(service_->half_close_ms);
+}
+
+void HttpSession::ask_whether_there() {
+  if (state_ == State::streaming) {
+    if (events_.empty()) static_cast<void>(write(sse_keep_alive()));
+    return;  // from now on the stream's own events ask
+  }
+  if (http_1_0_) return;  // knows no interim responses: the answer itself will ask
+  raw_ = kContinue;
+  flush();
+  arm_read_deadline(limits::sse_keep_alive_ms);
 }
 
 void HttpSession::refuse(int status, const std::string& allow) {
@@ -317,6 +357,10 @@ void HttpSession::arm_read_deadline(std::int64_t ms) {
 }
 
 void HttpSession::on_read_deadline() {
+  if (half_closed_ && (state_ == State::handling || state_ == State::streaming)) {
+    return ask_whether_there();
+  }
+  if (half_closed_ && state_ == State::finishing) return;  // the write has its own deadline
   if (state_ != State::reading) return close_socket();
   timed_out_ = true;
   ErrorCodeAsio ignored;

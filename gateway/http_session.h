@@ -1,7 +1,9 @@
 #pragma once
 // One client's connection: reads a request within its deadlines and bounds, hands it to the routes,
 // writes the answer, and does so again while the client keeps the connection. No pipelining. A read
-// is pending whenever a request runs, so that a client who leaves is noticed at once.
+// is pending whenever a request runs, so that a client who leaves is noticed. One that only ends
+// its own sending looks the same: it is asked by a few bytes that no client minds, which a socket
+// that is gone answers with a reset.
 #include <utility>  // before Asio: g++ 12
 
 #include <array>
@@ -29,6 +31,7 @@ struct HttpService {
   std::int64_t header_ms;
   std::int64_t body_ms;
   std::int64_t idle_ms;
+  std::int64_t half_close_ms;
   std::int64_t slow_client_ms;
   HttpService();
 };
@@ -69,11 +72,14 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   void on_bytes(const ErrorCodeAsio& error, std::size_t count);
   void keep_bytes(std::size_t count);
   void read_header();
+  void parse_header();
   void on_header();
   void continue_then_read_body();
   void read_body();
   void dispatch();
   void on_read_failed(const ErrorCodeAsio& error);
+  void on_half_closed();
+  void ask_whether_there();
   void refuse(int status, const std::string& allow = "");
 
   void flush();
@@ -100,6 +106,7 @@ class HttpSession final : public Exchange, public std::enable_shared_from_this<H
   bool read_pending_ = false;
   bool timed_out_ = false;
   bool close_after_ = false;
+  bool half_closed_ = false;  // the client sends no more, or is gone
   bool http_1_0_ = false;
   bool head_only_ = false;
   bool chunked_ = false;

@@ -89,6 +89,13 @@ TEST_F(HttpTest, BadFramingIsRefusedAndTheConnectionClosed) {
       {post_head + "Transfer-Encoding: chunked\r\nTrailer: X-A\r\n\r\n0\r\n\r\n", "400"},
       {post_head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-A: 1\r\n\r\n", "400"},
       {post_head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "400"},
+      {post_head + "X-A: 1\r\n 2\r\nContent-Length: 2\r\n\r\n{}", "400"},
+      {post_head + "X-A: \r\n\t2\r\nContent-Length: 2\r\n\r\n{}", "400"},
+      {post_head + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", "415"},
+      {post_head + "Content-Encoding: identity, br\r\nContent-Length: 2\r\n\r\n{}", "415"},
+      {post_head +
+           "Content-Encoding: identity\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}",
+       "415"},
       {post_head + "Expect: a-miracle\r\nContent-Length: 2\r\n\r\n{}", "417"},
       {"GET /health HTTP/1.1\r\n\r\n", "400"},
       {"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"},
@@ -104,6 +111,32 @@ TEST_F(HttpTest, BadFramingIsRefusedAndTheConnectionClosed) {
         << bytes;
   }
   EXPECT_THAT(health(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpTest, AContinuedLineIsRefusedHoweverItArrives) {
+  const std::string bytes = "GET /health HTTP/1.1\r\nHost: x\r\nX-A: 1\r\n 2\r\n\r\n";
+  for (std::size_t cut = 1; cut < bytes.size(); ++cut) {
+    TestClient client(port());
+    client.send(bytes.substr(0, cut));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    client.send(bytes.substr(cut));
+    EXPECT_THAT(client.until_closed(), StartsWith("HTTP/1.1 400 ")) << cut;
+  }
+}
+
+TEST_F(HttpTest, AHeaderInSingleBytesIsAHeader) {
+  TestClient client(port());
+  for (const char c : std::string("GET /health HTTP/1.1\r\nHost: x\r\nX-A: 1  2\r\n\r\n")) {
+    client.send({&c, 1});
+  }
+  EXPECT_THAT(client.response(), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpTest, AnUnencodedBodyMaySaySo) {
+  answer_every_submit("a", 1);
+  TestClient client(port());
+  client.send(post("/v1/completions", R"({"prompt":"x"})", "Content-Encoding: Identity\r\n"));
+  EXPECT_THAT(client.response(), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpTest, AnOversizedHeaderIs431) {

@@ -66,6 +66,56 @@ TEST_F(HttpTest, AClientThatLeavesInTheMiddleOfAStreamCancelsIt) {
   EXPECT_TRUE(eventually([this] { return listener->connections() == 0; }));
 }
 
+// A client may end its sending once its request is out, as scripts with pipes do.
+TEST_F(HttpTest, AHalfClosedClientGetsItsAnswer) {
+  answer_every_submit("ab", 2);
+  for (const bool stream : {false, true}) {
+    TestClient client(port());
+    client.send(post("/v1/completions", stream ? stream_body() : R"({"prompt":"x"})"));
+    client.end_sending();
+    const std::string response = client.until_closed();
+    EXPECT_THAT(response, StartsWith("HTTP/1.1 200 "));
+    EXPECT_THAT(response, HasSubstr(stream ? "[DONE]" : "\"abab\""));
+  }
+  on_server([this] { EXPECT_TRUE(engine.cancelled.empty()); });
+}
+
+TEST_F(HttpTest, AHalfClosedClientIsAskedWhetherItIsThereAndWaitsOn) {
+  for (const char* version : {"1.1", "1.0"}) {
+    const RequestId id = on_server([this] { return engine.sent.size() + 1; });
+    TestClient client(port());
+    client.send(std::string("POST /v1/completions HTTP/") + version +
+                "\r\nHost: x\r\nContent-Length: 14\r\n\r\n" + R"({"prompt":"x"})");
+    client.end_sending();
+    ASSERT_TRUE(eventually([&] { return engine.sent.size() == id; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    on_server([&] {
+      engine.give(id, "abc");
+      engine.finish(id, FinishReason::length);
+    });
+    const std::string interim =
+        version == std::string("1.1") ? "HTTP/1.1 100 Continue\r\n\r\n" : "";
+    const std::string response = client.until_closed();
+    EXPECT_THAT(response, StartsWith(interim + "HTTP/" + version + " 200 "));
+    EXPECT_THAT(response, HasSubstr("\"abc\""));
+  }
+}
+
+TEST_F(HttpTest, AHalfClosedStreamIsAskedByACommentAndGoesOn) {
+  TestClient client(port());
+  client.send(post("/v1/completions", stream_body()));
+  client.end_sending();
+  ASSERT_TRUE(eventually([this] { return engine.sent.size() == 1; }));
+  on_server([this] { engine.give(1, "ab"); });
+  client.until("\"ab\"");
+  EXPECT_THAT(client.until(": keep-alive\n\n"), HasSubstr("\n\n"));
+  on_server([this] {
+    engine.give(1, "cd");
+    engine.finish(1, FinishReason::length);
+  });
+  EXPECT_THAT(client.until_closed(), EndsWith("data: [DONE]\n\n\r\n0\r\n\r\n"));
+}
+
 TEST_F(HttpTest, AFinishedStreamIsNotCancelledWhenItsClientLeaves) {
   answer_every_submit("a", 1);
   auto client = std::make_unique<TestClient>(port());

@@ -108,6 +108,8 @@ ApiError http_error(int status) {
       return plain("The request needs a Content-Length.", "length_required");
     case 413:
       return plain("The body is too large.", "body_too_large");
+    case 415:
+      return plain("The body must come without a content encoding.", "unsupported_encoding");
     case 417:
       return plain("This expectation cannot be met.", "expectation_failed");
     case 431:

@@ -34,7 +34,7 @@ enum class TokenCount : std::uint8_t { exact, at_least };
 ApiError context_error(std::uint64_t prompt_tokens, std::uint64_t context_tokens, std::string param,
                        TokenCount count = TokenCount::exact);
 ApiError unavailable_error(std::string message);
-ApiError http_error(int status);  // 404, 405, 408, 411, 413, 417, 431, 501 and plain 400
+ApiError http_error(int status);  // 404, 405, 408, 411, 413, 415, 417, 431, 501 and plain 400
 ApiError failed_error();          // the engine could not go on with this request
 
 std::string error_body(const ApiError& error);  // the JSON object, also for a stream's last event

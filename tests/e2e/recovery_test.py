@@ -68,6 +68,21 @@ class Recovery(unittest.TestCase):
             self.assertEqual(got, expected)
             wait_until(lambda: not alive(workers[5]), 10, "the hung worker was killed")
 
+    def test_a_stopped_coordinator_is_unreachable_and_comes_back(self):
+        with Server(tp=2) as server:
+            pids = [p for p, name in server.processes().items() if name == "copse-coordinator"]
+            health = lambda: server.request("GET", "/health")
+            expected = server.complete(PROMPT, max_tokens=8)["choices"][0]["text"]
+            os.kill(pids[0], signal.SIGSTOP)
+            try:
+                wait_until(
+                    lambda: health()[0:2] == (503, {"status": "unreachable"}), 10, "health says so"
+                )
+            finally:
+                os.kill(pids[0], signal.SIGCONT)
+            wait_until(lambda: health()[0] == 200, 30, "it recovers")
+            self.assertEqual(server.complete(PROMPT, max_tokens=8)["choices"][0]["text"], expected)
+
     def test_the_third_failure_ends_the_group(self):
         with Server(tp=2) as server:
             for _ in range(3):

@@ -26,7 +26,9 @@ bool feed(RequestParser& parser, std::string& buffer, std::string_view& input, s
           Done done) {
   while (!done()) {
     boost::beast::error_code error;
-    const std::size_t used = parser.put(boost::asio::buffer(buffer), error);
+    const std::size_t used = parser.is_header_done()
+                                 ? parser.put(boost::asio::buffer(buffer), error)
+                                 : put_header(parser, buffer, error);
     buffer.erase(0, used);
     if (error && error != boost::beast::http::error::need_more) {
       const int status = status_of(error);
