@@ -12,13 +12,13 @@
 namespace {
 
 constexpr int kUsage = 2;
-constexpr int kCannotStart = 1;
+constexpr int kBadModel = 3;  // as of a worker: the next start would end the same way
 
 int serve(const copse::GatewayOptions& options) {
   const auto model = copse::ServedTextModel::load(options.model);
   if (!model.ok()) {
     spdlog::critical("the model's tokenizer: {}", describe(model.error()));
-    return kCannotStart;
+    return kBadModel;
   }
   return copse::run_gateway(options, **model);
 }

@@ -14,6 +14,8 @@ void declare(CLI::App& app, GatewayOptions& options) {
       ->required();
   app.add_option("--served-model-name", options.served_model_name,
                  "the model's id in requests; else the folder's name");
+  app.add_option("--max-model-len", options.max_model_len,
+                 "what the workers were asked for: a shorter context is warned of");
   app.add_option("--host", options.host, "address to listen on");
   app.add_option("--port", options.port, "port to listen on; 0 takes a free one");
   app.add_option("--port-file", options.port_file, "file that gets the port, once it is open");

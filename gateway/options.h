@@ -15,6 +15,7 @@ struct GatewayOptions {
   std::string endpoint;  // of the coordinator: ipc://…/gateways
   std::string model;     // folder with the tokenizer's files
   std::string served_model_name;
+  std::uint32_t max_model_len = 0;  // asked of the workers; 0: nothing
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;  // 0: a free one
   std::string port_file;

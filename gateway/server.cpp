@@ -63,6 +63,20 @@ class Ending {
   int status_ = 0;
 };
 
+// Memory may hold less than was asked for. True once there was something to compare.
+bool tell_context(std::uint32_t asked, const EngineClient& engine) {
+  const auto& welcome = engine.welcome();
+  if (!welcome) return false;
+  if (welcome->context_tokens < asked) {
+    spdlog::warn(
+        "the longest sequence is {} tokens, not the {} of --max-model-len: the KV pages of a "
+        "worker "
+        "(--kv-memory-mb) hold no more",
+        welcome->context_tokens, asked);
+  }
+  return true;
+}
+
 std::shared_ptr<HttpService> service_of(Gateway& gateway) {
   auto service = std::make_shared<HttpService>();
   service->handle = [&gateway](const Route& route, HttpRequest request,
@@ -97,8 +111,10 @@ int run_gateway(const GatewayOptions& options, const TextModel& model) {
   (*link)->attach(engine);
   Ending ending(runtime, gateway, **listener);
   Instant next_tick{};
+  bool context_told = false;
   runtime.on_tick([&](Instant now) {
     ending.check(now);
+    context_told = context_told || tell_context(options.max_model_len, engine);
     if (now < next_tick) return;
     next_tick = now + kTick;
     gateway.on_tick(now);

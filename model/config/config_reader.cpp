@@ -16,8 +16,8 @@ std::string between(const std::string& min, const std::string& max) {
 
 }  // namespace
 
-ConfigReader::ConfigReader(const Json& object, std::string path)
-    : object_(&object), path_(std::move(path)) {
+ConfigReader::ConfigReader(const Json& object, std::string path, std::string document)
+    : object_(&object), path_(std::move(path)), document_(std::move(document)) {
   if (!object.is_object()) {
     object_ = &empty_object();
     fail(ErrorCode::malformed, "", "must be an object");
@@ -117,14 +117,15 @@ std::vector<int> ConfigReader::integers(std::string_view key, int min, int max,
 
 ConfigReader ConfigReader::object(std::string_view key) {
   const Json* value = find(key);
-  return ConfigReader(value == nullptr ? empty_object() : *value, path_ + std::string(key) + ".");
+  return ConfigReader(value == nullptr ? empty_object() : *value, path_ + std::string(key) + ".",
+                      document_);
 }
 
 void ConfigReader::fail(ErrorCode code, std::string_view key, std::string message) {
   if (error_) return;
   std::string field = path_ + std::string(key);
   if (!field.empty() && field.back() == '.') field.pop_back();
-  error_ = Error{code, field.empty() ? "config.json" : field, std::move(message)};
+  error_ = Error{code, field.empty() ? document_ : field, std::move(message)};
 }
 
 void ConfigReader::absorb(const ConfigReader& part) {

@@ -14,8 +14,10 @@ namespace copse {
 
 class ConfigReader {
  public:
-  // `path` stands before a key in errors: "text_config." or "".
-  explicit ConfigReader(const Json& object, std::string path = "");
+  // `path` stands before a key in errors: "text_config." or ""; `document` is named where there is
+  // no key to name.
+  explicit ConfigReader(const Json& object, std::string path = "",
+                        std::string document = "config.json");
 
   // Present and not null.
   bool has(std::string_view key) const;
@@ -43,6 +45,7 @@ class ConfigReader {
 
   const Json* object_;
   std::string path_;
+  std::string document_;
   std::optional<Error> error_;
 };
 

@@ -22,7 +22,23 @@ std::vector<int> state_layers(int layers) {
   return wanted;
 }
 
-void read_tree(ConfigReader& tree, int vocabulary, ScoreInput& input) {
+std::string beyond_positions(int tokens, int positions_max) {
+  return "reaches " + std::to_string(tokens) + " tokens; max_position_embeddings of the model is " +
+         std::to_string(positions_max);
+}
+
+// Positions that prefix and tree take; parents come before their children.
+int tree_positions(const ScoreInput& input) {
+  int deepest = 0;
+  std::vector<int> depths;
+  for (const std::int32_t parent : input.tree_parents) {
+    depths.push_back(parent < 0 ? 1 : depths[size(parent)] + 1);
+    deepest = std::max(deepest, depths.back());
+  }
+  return input.prefix_length + deepest;
+}
+
+void read_tree(ConfigReader& tree, int vocabulary, int positions_max, ScoreInput& input) {
   constexpr int kNodes = limits::tree_nodes + 1;
   const int tokens = static_cast<int>(input.input_ids.size());
   input.prefix_length = tree.integer("prefix_len", 0, tokens);
@@ -33,21 +49,30 @@ void read_tree(ConfigReader& tree, int vocabulary, ScoreInput& input) {
   }
   for (std::size_t i = 0; i < input.tree_parents.size(); ++i) {
     if (input.tree_parents[i] >= static_cast<int>(i)) {
-      tree.fail(ErrorCode::invalid_argument, "parents", "must come before their children");
+      return tree.fail(ErrorCode::invalid_argument, "parents", "must come before their children");
     }
+  }
+  const int reached = tree_positions(input);
+  if (reached > positions_max) {
+    tree.fail(ErrorCode::invalid_argument, "", beyond_positions(reached, positions_max));
   }
 }
 
 }  // namespace
 
-Result<ScoreInput> parse_score_input(const Json& json, int vocabulary) {
-  ConfigReader reader(json);
+Result<ScoreInput> parse_score_input(const Json& json, int vocabulary, int positions_max,
+                                     const std::string& document) {
+  ConfigReader reader(json, "", document);
   ScoreInput input;
   input.input_ids = reader.integers("input_ids", 0, vocabulary - 1, limits::sequence_tokens);
   if (input.input_ids.empty()) reader.fail(ErrorCode::not_found, "input_ids", "is missing");
+  const int tokens = static_cast<int>(input.input_ids.size());
+  if (tokens > positions_max) {
+    reader.fail(ErrorCode::invalid_argument, "input_ids", beyond_positions(tokens, positions_max));
+  }
   if (reader.has("tree")) {
     ConfigReader tree = reader.object("tree");
-    read_tree(tree, vocabulary, input);
+    read_tree(tree, vocabulary, positions_max, input);
     reader.absorb(tree);
   }
   COPSE_RETURN_IF_ERROR(reader.status());

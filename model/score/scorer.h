@@ -21,8 +21,11 @@ struct ScoreInput {
 };
 
 // {"input_ids": [...], "tree": {"prefix_len", "token_ids", "parents"}}, the tree optional; other
-// keys are passed over. Errors name the key.
-Result<ScoreInput> parse_score_input(const Json& json, int vocabulary);
+// keys are passed over. Errors name the key, or `document` as a whole. `positions_max`: the model's
+// max_position_embeddings, beyond which neither text nor tree may reach.
+Result<ScoreInput> parse_score_input(const Json& json, int vocabulary,
+                                     int positions_max = limits::sequence_tokens,
+                                     const std::string& document = "input");
 
 // Gathered: every rank has all of it. Row-major float32.
 struct ScoreOutput {

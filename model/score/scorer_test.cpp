@@ -41,6 +41,27 @@ TEST(ScoreInput, ErrorsNameTheKey) {
   EXPECT_EQ(field("/tree", Json::array()), "tree");
 }
 
+TEST(ScoreInput, EndsWithTheModelsPositions) {
+  EXPECT_TRUE(parse_score_input(score_json(), 8, 4).ok()) << "prefix 2, depth 2";
+  Json deep = score_json();
+  deep["tree"]["parents"] = {-1, 0, 1};
+  const auto tree = parse_score_input(deep, 8, 4);
+  ASSERT_FALSE(tree.ok());
+  EXPECT_EQ(tree.error().field, "tree");
+  EXPECT_EQ(tree.error().message, "reaches 5 tokens; max_position_embeddings of the model is 4");
+  const auto text = parse_score_input(score_json(), 8, 2);
+  ASSERT_FALSE(text.ok());
+  EXPECT_EQ(text.error().field, "input_ids");
+  EXPECT_EQ(text.error().message, "reaches 3 tokens; max_position_embeddings of the model is 2");
+}
+
+TEST(ScoreInput, WhatIsNoObjectNamesTheDocument) {
+  const auto input = parse_score_input(Json::array({1}), 8, 8, "text.json");
+  ASSERT_FALSE(input.ok());
+  EXPECT_EQ(input.error().field, "text.json");
+  EXPECT_EQ(parse_score_input(Json::array({1}), 8).error().field, "input");
+}
+
 TEST(ScoreOutput, IsWrittenAsSafetensors) {
   const testing::TemporaryFolder folder;
   ScoreOutput output;

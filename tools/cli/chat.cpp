@@ -8,6 +8,7 @@
 
 #include "model/chat_template/chat_template.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/model_folder.h"
 #include "tools/cli/request.h"
 #include "tools/cli/sampling_options.h"
 
@@ -29,8 +30,8 @@ bool read_line(std::string& line) {
   return static_cast<bool>(std::getline(std::cin, line));
 }
 
-Result<int> converse(const ChatOptions& options, EngineSession& session, const Tokenizer& tokenizer,
-                     const ChatTemplate& chat_template) {
+Outcome converse(const ChatOptions& options, EngineSession& session, const Tokenizer& tokenizer,
+                 const ChatTemplate& chat_template) {
   ChatInputs conversation;
   const auto say = [&conversation](const char* role, const std::string& text) {
     conversation.messages.push_back({{"role", role}, {"content", text}});
@@ -51,10 +52,11 @@ Result<int> converse(const ChatOptions& options, EngineSession& session, const T
   return 0;
 }
 
-Result<int> run(ChatOptions& options) {
+Outcome run(ChatOptions& options) {
   COPSE_RETURN_IF_ERROR(complete(options.engine));
-  COPSE_TRY(const auto tokenizer, Tokenizer::load(options.engine.model));
-  COPSE_TRY(const ChatTemplate chat_template, load_chat_template(options.engine.model));
+  COPSE_RETURN_IF_ERROR(check_models(options.engine));
+  COPSE_TRY_MODEL(const auto tokenizer, Tokenizer::load(options.engine.model));
+  COPSE_TRY_MODEL(const ChatTemplate chat_template, load_chat_template(options.engine.model));
   COPSE_TRY(const auto session, EngineSession::start(options.engine, /*progress=*/true));
   COPSE_RETURN_IF_ERROR(session->wait_ready());
   return converse(options, *session, *tokenizer, chat_template);

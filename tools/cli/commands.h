@@ -1,14 +1,13 @@
 #pragma once
-// The subcommands of `copse`. Each adds its flags to an own CLI11 app and returns what runs it: the
-// process's exit status, or the error that main prints.
+// The subcommands of `copse`. Each adds its flags to an own CLI11 app and returns what runs it.
 #include <CLI/CLI.hpp>
 #include <functional>
 
-#include "base/result.h"
+#include "tools/cli/outcome.h"
 
 namespace copse::cli {
 
-using Run = std::function<Result<int>()>;
+using Run = std::function<Outcome()>;
 
 Run add_serve(CLI::App& app);
 Run add_generate(CLI::App& app);

@@ -3,9 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/limits.h"
+#include "base/log.h"
 
 namespace copse::cli {
 namespace {
@@ -14,11 +14,6 @@ int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
-
-bool has_config(const std::string& folder) {
-  std::error_code ignored;
-  return std::filesystem::exists(folder + "/config.json", ignored);
 }
 
 }  // namespace
@@ -49,21 +44,27 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
 }
 
+int usable_threads(int threads) {
+  const int cores = usable_cores();
+  if (threads <= cores) return threads;
+  spdlog::warn("--threads {} is more than the {} cores here: {} are used", threads, cores, cores);
+  return cores;
+}
+
 Status complete(EngineOptions& o) {
   const auto invalid = [](const char* field, const char* message) {
     return Error{ErrorCode::invalid_argument, field, message};
   };
   if (o.model.empty()) return invalid("--model", "is required");
-  if (!has_config(o.model)) return invalid("--model", "is no folder with a config.json");
-  if (!o.drafter.empty() && !has_config(o.drafter)) {
-    return invalid("--drafter", "is no folder with a config.json");
-  }
   if (o.device == "cuda") return invalid("--device", "this build runs on cpu only");
   if (o.drafter.empty() && (o.draft == "chain" || o.draft == "tree")) {
     return invalid("--drafter", "is required by --draft chain and --draft tree");
   }
   if (o.drafter.empty()) o.draft = "none";
-  if (o.threads == 0) o.threads = std::max(1, usable_cores() / o.tp);
+  if (o.max_model_len == 1) {
+    return invalid("--max-model-len", "must be 2 at least: a prompt token and one of the answer");
+  }
+  o.threads = o.threads == 0 ? std::max(1, usable_cores() / o.tp) : usable_threads(o.threads);
   return {};
 }
 

@@ -26,8 +26,12 @@ struct EngineOptions {
 
 void add_engine_options(CLI::App& app, EngineOptions& options);
 
-// Checks what one flag cannot see of another, and fills in the defaults that depend on the machine.
+// Checks what one flag cannot see of another, and fills in what depends on the machine: threads
+// that it does not have are taken back, with a warning.
 Status complete(EngineOptions& options);
+// `threads`, but no more than this process has cores; warns when it takes some back. More would
+// wait for each other in every step.
+int usable_threads(int threads);
 
 // Arguments of copse-coordinator for these options, the workers' behind "--".
 std::vector<std::string> coordinator_arguments(const EngineOptions& options,

@@ -3,12 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
+#include "base/limits.h"
+#include "tools/cli/model_folder.h"
 #include "tools/cli/progress_bar.h"
 
 namespace copse::cli {
 namespace {
 
 using ::testing::Contains;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 EngineOptions embedded_pair() {
@@ -27,8 +33,8 @@ TEST(EngineOptions, NamesTheFlagAtFault) {
   };
   EXPECT_EQ(field([](EngineOptions&) {}), "none");
   EXPECT_EQ(field([](EngineOptions& o) { o.model.clear(); }), "--model");
-  EXPECT_EQ(field([](EngineOptions& o) { o.model = "nowhere"; }), "--model");
-  EXPECT_EQ(field([](EngineOptions& o) { o.drafter = "nowhere"; }), "--drafter");
+  EXPECT_EQ(field([](EngineOptions& o) { o.max_model_len = 1; }), "--max-model-len");
+  EXPECT_EQ(field([](EngineOptions& o) { o.max_model_len = 2; }), "none");
   EXPECT_EQ(field([](EngineOptions& o) { o.device = "cuda"; }), "--device");
   EXPECT_EQ(field([](EngineOptions& o) { o.drafter.clear(), o.draft = "tree"; }), "--drafter");
 }
@@ -46,9 +52,39 @@ TEST(EngineOptions, SharesTheCoresOutAmongWorkers) {
   options.tp = 8;
   ASSERT_TRUE(complete(options).ok());
   EXPECT_GE(options.threads, 1);
-  options.threads = 3;
+  options.threads = 1;
   ASSERT_TRUE(complete(options).ok());
-  EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.threads, 1);
+}
+
+TEST(EngineOptions, TakesBackThreadsThatTheMachineDoesNotHave) {
+  EngineOptions options = embedded_pair();
+  options.threads = limits::worker_threads;
+  ASSERT_TRUE(complete(options).ok());
+  EXPECT_LE(options.threads, std::max(1u, std::thread::hardware_concurrency()));
+  EXPECT_GE(options.threads, 1);
+}
+
+TEST(ModelFolder, NamesTheFolderAndTheLengthThatDoNotFit) {
+  const auto failure = [](void (*spoil)(EngineOptions&)) {
+    EngineOptions options = embedded_pair();
+    spoil(options);
+    const Outcome outcome = check_models(options);
+    return outcome.ok() ? Failure{Error{ErrorCode::internal, "none", ""}, 0} : outcome.error();
+  };
+  EXPECT_EQ(failure([](EngineOptions&) {}).status, kSuccess);
+  EXPECT_EQ(failure([](EngineOptions& o) { o.max_model_len = 4096; }).status, kSuccess);
+  const Failure nowhere = failure([](EngineOptions& o) { o.model = "nowhere"; });
+  EXPECT_EQ(nowhere.error.field, "--model");
+  EXPECT_EQ(nowhere.status, kBadModel);
+  EXPECT_EQ(failure([](EngineOptions& o) { o.drafter = "nowhere"; }).error.field, "--drafter");
+  const Failure swapped = failure([](EngineOptions& o) { std::swap(o.model, o.drafter); });
+  EXPECT_EQ(swapped.status, kBadModel);
+  const Failure longer = failure([](EngineOptions& o) { o.max_model_len = 4097; });
+  EXPECT_EQ(longer.error.field, "--max-model-len");
+  EXPECT_THAT(longer.error.message, HasSubstr("max_position_embeddings of the target"));
+  EXPECT_THAT(longer.error.message, HasSubstr("4096"));
+  EXPECT_EQ(longer.status, kUsage);
 }
 
 TEST(ProgressBar, ShowsTheWholeAndEachRank) {

@@ -18,37 +18,41 @@ Error engine_failed(const std::optional<EngineStatus>& status) {
 
 }  // namespace
 
-EngineSession::EngineSession(RunDirectory run_directory, ChildProcess coordinator, bool progress)
-    : run_directory_(std::move(run_directory)),
-      coordinator_(std::move(coordinator)),
-      progress_(progress) {}
-
-Result<std::unique_ptr<EngineSession>> EngineSession::start(const EngineOptions& options,
-                                                            bool progress) {
-  COPSE_TRY(RunDirectory run_directory, RunDirectory::create());
-  COPSE_TRY(const std::string program, program_beside_self("copse-coordinator"));
-  COPSE_TRY(ChildProcess coordinator,
-            ChildProcess::start(program, coordinator_arguments(options, run_directory.path())));
-  std::unique_ptr<EngineSession> session(
-      new EngineSession(std::move(run_directory), std::move(coordinator), progress));
-  COPSE_RETURN_IF_ERROR(session->connect());
-  return session;
-}
-
-Status EngineSession::connect() {
-  COPSE_TRY(link_,
-            DealerLink::connect(runtime_, random_,
-                                {.role = Role::gateway,
-                                 .rank = 0,
-                                 .endpoint = RunDirectory::gateways_endpoint(run_directory_.path()),
-                                 .reconnect = true}));
-  client_ = std::make_unique<EngineClient>(*link_, runtime_.clock());
-  link_->attach(*client_);
+// From here on a signal ends the session in order, whatever of it is there.
+EngineSession::EngineSession(bool progress) : progress_(progress) {
   runtime_.on_stop_signal([this](int) {
     interrupted_ = true;
     runtime_.stop();
   });
-  COPSE_TRY(const int pidfd, coordinator_.open_pidfd());
+}
+
+Result<std::unique_ptr<EngineSession>> EngineSession::start(const EngineOptions& options,
+                                                            bool progress) {
+  std::unique_ptr<EngineSession> session(new EngineSession(progress));
+  COPSE_RETURN_IF_ERROR(session->open(options));
+  return session;
+}
+
+Status EngineSession::open(const EngineOptions& options) {
+  COPSE_TRY(const std::string program, program_beside_self("copse-coordinator"));
+  COPSE_TRY(RunDirectory run_directory, RunDirectory::create());
+  run_directory_.emplace(std::move(run_directory));
+  COPSE_TRY(ChildProcess coordinator,
+            ChildProcess::start(program, coordinator_arguments(options, run_directory_->path())));
+  coordinator_.emplace(std::move(coordinator));
+  return connect();
+}
+
+Status EngineSession::connect() {
+  COPSE_TRY(link_, DealerLink::connect(
+                       runtime_, random_,
+                       {.role = Role::gateway,
+                        .rank = 0,
+                        .endpoint = RunDirectory::gateways_endpoint(run_directory_->path()),
+                        .reconnect = true}));
+  client_ = std::make_unique<EngineClient>(*link_, runtime_.clock());
+  link_->attach(*client_);
+  COPSE_TRY(const int pidfd, coordinator_->open_pidfd());
   runtime_.on_readable(pidfd, [this] {
     coordinator_died_ = true;
     runtime_.stop();
@@ -60,8 +64,9 @@ Status EngineSession::connect() {
 }
 
 EngineSession::~EngineSession() {
-  coordinator_.signal(SIGTERM);
-  coordinator_.wait(kEndMilliseconds);
+  if (!coordinator_.has_value()) return;
+  coordinator_->signal(SIGTERM);
+  coordinator_->wait(kEndMilliseconds);
 }
 
 Status EngineSession::run_until(const std::function<bool()>& done) {
@@ -76,7 +81,13 @@ Status EngineSession::run_until(const std::function<bool()>& done) {
   return {};
 }
 
-Status EngineSession::wait_ready() {
+// The coordinator ends by itself once it has told why; its status says whose fault it was.
+Outcome EngineSession::failed() {
+  const bool of_model = coordinator_->wait(kEndMilliseconds) == kBadModel;
+  return Failure{engine_failed(client_->status()), of_model ? kBadModel : kFailed};
+}
+
+Outcome EngineSession::wait_ready() {
   const Instant start = runtime_.clock().now();
   ProgressBar bar(progress_);
   const auto state = [this] {
@@ -89,9 +100,9 @@ Status EngineSession::wait_ready() {
   });
   bar.finish();
   load_s_ = seconds(runtime_.clock().now() - start);
-  if (!status.ok()) return status;
-  if (state() == GroupState::failed) return engine_failed(client_->status());
-  return {};
+  if (coordinator_died_ || (status.ok() && state() == GroupState::failed)) return failed();
+  if (!status.ok()) return status.error();
+  return kSuccess;
 }
 
 }  // namespace copse::cli

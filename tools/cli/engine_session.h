@@ -7,6 +7,7 @@
 
 #include "base/process.h"
 #include "tools/cli/engine_options.h"
+#include "tools/cli/outcome.h"
 #include "transport/actor/run_directory.h"
 #include "transport/actor/zmq_links.h"
 #include "transport/client/engine_client.h"
@@ -19,8 +20,9 @@ class EngineSession {
   static Result<std::unique_ptr<EngineSession>> start(const EngineOptions& options, bool progress);
   ~EngineSession();  // ends them in order
 
-  // Runs the loop until the workers are ready. unavailable: they failed, with their cause.
-  Status wait_ready();
+  // Runs the loop until the workers are ready. unavailable: they failed, with their cause and, if
+  // it is the model's folder, with kBadModel.
+  Outcome wait_ready();
   // Runs the loop until `done` holds, the coordinator dies or the user interrupts (Error{aborted}).
   Status run_until(const std::function<bool()>& done);
 
@@ -28,11 +30,13 @@ class EngineSession {
   double load_s() const { return load_s_; }
 
  private:
-  EngineSession(RunDirectory run_directory, ChildProcess coordinator, bool progress);
+  explicit EngineSession(bool progress);
+  Status open(const EngineOptions& options);
   Status connect();
+  Outcome failed();
 
-  RunDirectory run_directory_;
-  ChildProcess coordinator_;
+  std::optional<RunDirectory> run_directory_;
+  std::optional<ChildProcess> coordinator_;
   bool progress_;
   double load_s_ = 0;
   ProcessRuntime runtime_;

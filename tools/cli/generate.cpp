@@ -9,6 +9,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/engine_session.h"
+#include "tools/cli/model_folder.h"
 #include "tools/cli/request.h"
 #include "tools/cli/sampling_options.h"
 
@@ -112,9 +113,10 @@ Json answer_json(const Collector& got, std::size_t prompt_tokens, const std::str
           {"steps", std::move(steps)}};
 }
 
-Result<int> run(GenerateOptions& options) {
+Outcome run(GenerateOptions& options) {
   COPSE_RETURN_IF_ERROR(complete(options.engine));
-  COPSE_TRY(const auto tokenizer, Tokenizer::load(options.engine.model));
+  COPSE_RETURN_IF_ERROR(check_models(options.engine));
+  COPSE_TRY_MODEL(const auto tokenizer, Tokenizer::load(options.engine.model));
   COPSE_TRY(const std::vector<TokenId> ids, prompt_tokens(options, *tokenizer));
   COPSE_TRY(const auto session, EngineSession::start(options.engine, !options.json));
   COPSE_RETURN_IF_ERROR(session->wait_ready());

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "model/memory_plan.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/model_folder.h"
 
 namespace copse::cli {
 namespace {
@@ -99,7 +100,7 @@ void print_table(const CheckpointReport& report, const InspectFlags& flags) {
   }
 }
 
-Result<int> run(const InspectFlags& flags) {
+Outcome run(const InspectFlags& flags) {
   if (flags.model.empty()) return Error{ErrorCode::invalid_argument, "--model", "is required"};
   InspectOptions options;
   options.tp = flags.tp;
@@ -107,7 +108,10 @@ Result<int> run(const InspectFlags& flags) {
   options.target = {
       .rows_max = limits::step_rows, .logit_rows_max = limits::step_rows, .feature_layers = {}};
   options.drafter = {.sequences_max = flags.max_num_seqs, .context_rows_max = limits::step_rows};
-  COPSE_TRY(const CheckpointReport report, inspect_checkpoint(flags.model, flags.drafter, options));
+  COPSE_RETURN_IF_ERROR(check_folder("--model", flags.model));
+  if (!flags.drafter.empty()) COPSE_RETURN_IF_ERROR(check_folder("--drafter", flags.drafter));
+  COPSE_TRY_MODEL(const CheckpointReport report,
+                  inspect_checkpoint(flags.model, flags.drafter, options));
   if (flags.json) {
     Json ranks = Json::array();
     for (const RankReport& rank : report.ranks) ranks.push_back(rank_json(rank, flags.tensors));

@@ -14,9 +14,6 @@
 namespace copse::cli {
 namespace {
 
-constexpr int kUsage = 2;  // a flag is wrong
-constexpr int kFailed = 1;
-
 struct Command {
   CLI::App* app;
   Run run;
@@ -39,9 +36,9 @@ int report(const std::string& message, int status, bool json) {
   return status;
 }
 
-int report(const Error& error, bool json) {
-  return report(describe(error), error.code == ErrorCode::invalid_argument ? kUsage : kFailed,
-                json);
+int report(const Outcome& outcome, bool json) {
+  if (outcome.ok()) return outcome.status();
+  return report(describe(outcome.error().error), outcome.status(), json);
 }
 
 Command add(CLI::App& app, const char* name, const char* text, Run (*add_command)(CLI::App&)) {
@@ -58,9 +55,9 @@ int run_command(const Command& command, bool json) {
     if (!applied.ok()) return report(applied.error(), json);
   }
   start_log({.process = "copse", .level = "warn", .file = ""});
-  const Result<int> status = command.run();
+  const Outcome outcome = command.run();
   stop_log();
-  return status.ok() ? *status : report(status.error(), json);
+  return report(outcome, json);
 }
 
 int run(int argc, char** argv) {

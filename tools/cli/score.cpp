@@ -12,13 +12,12 @@
 #include "kernels/common/thread_pool.h"
 #include "model/score/scorer.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/model_folder.h"
 #include "transport/collective/local.h"
 #include "transport/collective/shm.h"
 
 namespace copse::cli {
 namespace {
-
-constexpr int kRankFailed = 1;
 
 struct ScoreOptions {
   std::string model;
@@ -29,16 +28,18 @@ struct ScoreOptions {
   bool json = false;
 };
 
-Status score_rank(const ScoreOptions& options, const Json& input, Collective& group) {
+Outcome score_rank(const ScoreOptions& options, const ScoreInput& input, Collective& group) {
   ThreadPool threads(options.threads);
-  COPSE_TRY(const auto scorer, Scorer::load(options.model, group, threads));
-  COPSE_TRY(const ScoreInput parsed, parse_score_input(input, scorer->model().config().vocabulary));
-  COPSE_TRY(const ScoreOutput output, scorer->score(parsed));
-  return group.rank() == 0 ? write_score(options.out, output) : Status();
+  COPSE_TRY_MODEL(const auto scorer, Scorer::load(options.model, group, threads));
+  COPSE_TRY(const ScoreOutput output, scorer->score(input));
+  if (group.rank() != 0) return kSuccess;
+  COPSE_RETURN_IF_ERROR(write_score(options.out, output));
+  return kSuccess;
 }
 
 // The other ranks; each exits by itself when it is done or the group is broken.
-Result<std::vector<pid_t>> fork_ranks(const ScoreOptions& options, const Json& input, int fd) {
+Result<std::vector<pid_t>> fork_ranks(const ScoreOptions& options, const ScoreInput& input,
+                                      int fd) {
   std::vector<pid_t> ranks;
   for (int rank = 1; rank < options.tp; ++rank) {
     const pid_t pid = fork();
@@ -46,51 +47,60 @@ Result<std::vector<pid_t>> fork_ranks(const ScoreOptions& options, const Json& i
     if (pid == 0) {
       auto group = join_shm(fd, rank, options.tp);
       const bool ok = group.ok() && score_rank(options, input, **group).ok();
-      _exit(ok ? 0 : kRankFailed);
+      _exit(ok ? 0 : kFailed);
     }
     ranks.push_back(pid);
   }
   return ranks;
 }
 
-Status score_group(const ScoreOptions& options, const Json& input) {
+Outcome score_group(const ScoreOptions& options, const ScoreInput& input) {
   if (options.tp == 1) {
     const auto alone = make_local_collective();
     return score_rank(options, input, *alone);
   }
   COPSE_TRY(const int fd, create_shm_region({.world_size = options.tp}));
-  Status status;
   const auto ranks = fork_ranks(options, input, fd);
   auto group = join_shm(fd, 0, options.tp);
+  Outcome outcome = kSuccess;
   if (!ranks.ok()) {
-    status = ranks.error();
+    outcome = ranks.error();
   } else {
-    status = group.ok() ? score_rank(options, input, **group) : Status(group.error());
+    outcome = group.ok() ? score_rank(options, input, **group) : Outcome(group.error());
   }
-  if (!status.ok() && group.ok()) (*group)->abort();
+  if (!outcome.ok() && group.ok()) (*group)->abort();
   close(fd);
-  if (!ranks.ok()) return status;
+  if (!ranks.ok()) return outcome;
   for (const pid_t pid : *ranks) {
     int raw = 0;
     waitpid(pid, &raw, 0);
-    if (status.ok() && raw != 0) status = Error{ErrorCode::internal, "--tp", "a rank failed"};
+    if (outcome.ok() && raw != 0) outcome = Error{ErrorCode::internal, "--tp", "a rank failed"};
   }
-  return status;
+  return outcome;
 }
 
-Result<int> run(const ScoreOptions& options) {
+Result<ScoreInput> read_input(const std::string& path, const ModelConfig& config) {
+  COPSE_TRY(const Json json, read_json_file(path, {}, FileKind::any));
+  return parse_score_input(json, config.vocabulary, config.positions_max,
+                           path.substr(path.rfind('/') + 1));
+}
+
+Outcome run(ScoreOptions& options) {
   for (const auto& [flag, value] :
        {std::pair{"--model", options.model}, {"--input", options.input}, {"--out", options.out}}) {
     if (value.empty()) return Error{ErrorCode::invalid_argument, flag, "is required"};
   }
-  COPSE_TRY(const Json input, read_json_file(options.input, {}, FileKind::any));
+  options.threads = usable_threads(options.threads);
+  COPSE_RETURN_IF_ERROR(check_folder("--model", options.model));
+  COPSE_TRY_MODEL(const ModelConfig config, read_model_config(options.model));
+  COPSE_TRY(const ScoreInput input, read_input(options.input, config));
   COPSE_RETURN_IF_ERROR(score_group(options, input));
   if (options.json) {
     std::printf("%s\n", dump_json({{"out", options.out}, {"tp", options.tp}}).c_str());
   } else {
     std::fprintf(stderr, "wrote %s\n", options.out.c_str());
   }
-  return 0;
+  return kSuccess;
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/limits.h"
 #include "base/process.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/engine_options.h"
+#include "tools/cli/model_folder.h"
 #include "transport/actor/run_directory.h"
 #include "transport/actor/runtime.h"
 
@@ -17,7 +19,6 @@ namespace {
 
 // A little longer than a drain: the processes end by themselves before.
 constexpr int kEndMilliseconds = static_cast<int>(limits::drain_ms) + 5000;
-constexpr int kInterrupted = 130;
 
 struct ServeOptions {
   EngineOptions engine;
@@ -41,6 +42,9 @@ std::vector<std::string> gateway_arguments(const ServeOptions& o,
                                      std::to_string(o.port),
                                      "--log-level",
                                      o.engine.log_level};
+  if (o.engine.max_model_len > 0) {
+    arguments.insert(arguments.end(), {"--max-model-len", std::to_string(o.engine.max_model_len)});
+  }
   if (!o.port_file.empty()) arguments.insert(arguments.end(), {"--port-file", o.port_file});
   return arguments;
 }
@@ -49,37 +53,51 @@ std::vector<std::string> gateway_arguments(const ServeOptions& o,
 // engine serves nobody, an engine without a gateway is reached by nobody.
 class Supervisor {
  public:
-  Supervisor(ChildProcess coordinator, ChildProcess gateway)
-      : coordinator_(std::move(coordinator)), gateway_(std::move(gateway)) {}
-
-  Result<int> run() {
-    for (ChildProcess* child : {&coordinator_, &gateway_}) {
-      COPSE_TRY(const int pidfd, child->open_pidfd());
-      runtime_.on_readable(pidfd, [this] { on_child_end(); });
-    }
+  // From here on a signal waits for run(), and then ends in order what was started.
+  Supervisor() {
     runtime_.on_stop_signal([this](int count) { on_signal(count); });
+  }
+
+  Status start(const ServeOptions& options, const std::string& run_directory) {
+    COPSE_RETURN_IF_ERROR(start(coordinator_, "copse-coordinator",
+                                coordinator_arguments(options.engine, run_directory)));
+    return start(gateway_, "copse-gateway", gateway_arguments(options, run_directory));
+  }
+
+  int run() {
     runtime_.run();
     return status_;
   }
 
  private:
+  Status start(std::optional<ChildProcess>& child, const char* name,
+               const std::vector<std::string>& arguments) {
+    COPSE_TRY(const std::string program, program_beside_self(name));
+    COPSE_TRY(ChildProcess started, ChildProcess::start(program, arguments));
+    child.emplace(std::move(started));
+    COPSE_TRY(const int pidfd, child->open_pidfd());
+    runtime_.on_readable(pidfd, [this] { on_child_end(); });
+    return {};
+  }
+
+  // Both children are there: signals are taken by run() alone.
   void on_signal(int count) {
     if (count > 1) return end_now();
     // The gateway first: it stops accepting and lets its streams end while the engine still runs.
-    gateway_.signal(SIGTERM);
+    gateway_->signal(SIGTERM);
     begin_end();
   }
 
   void on_child_end() {
     int coordinator_status = 0, gateway_status = 0;
-    const bool coordinator_ended = coordinator_.ended(coordinator_status);
-    const bool gateway_ended = gateway_.ended(gateway_status);
+    const bool coordinator_ended = coordinator_->ended(coordinator_status);
+    const bool gateway_ended = gateway_->ended(gateway_status);
     if (!ending_) {
       const int status = coordinator_ended ? coordinator_status : gateway_status;
       status_ = status == 0 ? 1 : status;  // nobody asked it to
     }
     if (coordinator_ended && gateway_ended) return runtime_.stop();
-    (coordinator_ended ? gateway_ : coordinator_).signal(SIGTERM);
+    (coordinator_ended ? gateway_ : coordinator_)->signal(SIGTERM);
     begin_end();
   }
 
@@ -93,33 +111,30 @@ class Supervisor {
   }
 
   void end_now() {
-    for (ChildProcess* child : {&gateway_, &coordinator_}) child->signal(SIGKILL);
+    gateway_->signal(SIGKILL);
+    coordinator_->signal(SIGKILL);
     status_ = kInterrupted;
     runtime_.stop();
   }
 
   ProcessRuntime runtime_;
-  ChildProcess coordinator_;
-  ChildProcess gateway_;
+  std::optional<ChildProcess> coordinator_;
+  std::optional<ChildProcess> gateway_;
   bool ending_ = false;
   int status_ = 0;
 };
 
-Result<int> run(ServeOptions& options) {
+Outcome run(ServeOptions& options) {
+  Supervisor supervisor;
   COPSE_RETURN_IF_ERROR(complete(options.engine));
+  COPSE_RETURN_IF_ERROR(check_models(options.engine));
   if (options.served_model_name.empty()) {
     options.served_model_name =
         std::filesystem::path(options.engine.model + "/").parent_path().filename().string();
   }
-  COPSE_TRY(const std::string coordinator, program_beside_self("copse-coordinator"));
-  COPSE_TRY(const std::string gateway, program_beside_self("copse-gateway"));
   COPSE_TRY(const RunDirectory run_directory, RunDirectory::create());
-  COPSE_TRY(ChildProcess engine,
-            ChildProcess::start(coordinator,
-                                coordinator_arguments(options.engine, run_directory.path())));
-  COPSE_TRY(ChildProcess front,
-            ChildProcess::start(gateway, gateway_arguments(options, run_directory.path())));
-  return Supervisor(std::move(engine), std::move(front)).run();
+  COPSE_RETURN_IF_ERROR(supervisor.start(options, run_directory.path()));
+  return supervisor.run();
 }
 
 }  // namespace
