@@ -71,6 +71,15 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off");
 }
 
+// More threads than cores would wait for each other in every step.
+int usable_threads(const CpuExecutorOptions& options) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int asked = options.engine.threads;
+  if (asked == 0) return std::max(1, cores / options.world_size);
+  if (asked > cores) spdlog::warn("--threads {}: there are {} cores, which are used", asked, cores);
+  return std::min(asked, cores);
+}
+
 int run(const Flags& flags) {
   ProcessRuntime runtime;
   SeededRandom random(entropy_seed());
@@ -133,10 +142,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "--collective-fd is needed by a group of several ranks\n");
     return kUsage;
   }
-  if (flags.executor.engine.threads == 0) {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    flags.executor.engine.threads = std::max(1, cores / flags.executor.world_size);
-  }
   start_log({"worker " + std::to_string(flags.executor.rank), flags.log_level, ""});
+  flags.executor.engine.threads = usable_threads(flags.executor);
   return run(flags);
 }
