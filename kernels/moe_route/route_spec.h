@@ -16,7 +16,10 @@ struct RouteSpec {
   RouteMethod method = RouteMethod::noaux_tc;
   bool normalize = true;
   float scale = 1.0f;
-  float masked_choice = 0.0f;  // what Hugging Face uses; -infinity in other engines
+  // Of experts outside the kept groups. With noaux_tc, Transformers and DeepSeek's own code take
+  // -infinity today; before, both took 0, which an expert with a negative biased score loses to.
+  // With group_limited_greedy they take 0, and either does: scores are positive.
+  float masked_choice = 0.0f;
 };
 
 }  // namespace copse::kernels
