@@ -6,6 +6,26 @@
 #include "coordinator/worker_group.h"
 
 namespace copse {
+namespace {
+
+bool within(std::uint32_t value, std::uint32_t least, int most) {
+  return value >= least && value <= static_cast<std::uint32_t>(most);
+}
+
+// What is computed from the bounds never overflows, and holds no more than limits.h allows.
+bool can_be(const WorkerReady& bounds) {
+  const bool tokens_known =
+      std::all_of(bounds.end_tokens.begin(), bounds.end_tokens.end(), [&](TokenId token) {
+        return token >= 0 && static_cast<std::uint32_t>(token) < bounds.vocabulary;
+      });
+  return tokens_known && within(bounds.slots, 1, limits::batch_sequences) &&
+         within(bounds.pages, 1, limits::pages) &&
+         within(bounds.context_tokens, 2, limits::sequence_tokens) &&
+         within(bounds.vocabulary, 1, limits::vocabulary) &&
+         within(bounds.draft_block, 0, limits::draft_block);
+}
+
+}  // namespace
 
 // Why this worker is not of this group; none if it is welcome.
 std::optional<std::string> WorkerGroup::refusal(const PeerId& from,
@@ -60,6 +80,7 @@ void WorkerGroup::on(const PeerId& from, const LoadProgress& message) {
   const double share = message.total == 0
                            ? 0
                            : static_cast<double>(message.done) / static_cast<double>(message.total);
+  if (!(share <= 1)) return;  // no part is more than the whole
   const int quarter = static_cast<int>(4 * share);
   if (rank->stage == message.stage && quarter == rank->logged_quarter) return;
   rank->stage = message.stage;
@@ -97,10 +118,7 @@ void WorkerGroup::check_ready() {
     bounds.pages = std::min(bounds.pages, other.pages);
     bounds.context_tokens = std::min(bounds.context_tokens, other.context_tokens);
   }
-  if (bounds.slots == 0 || bounds.pages == 0 || bounds.context_tokens < 2 ||
-      bounds.vocabulary == 0 || bounds.draft_block > limits::draft_block) {
-    return fail("the workers report bounds that cannot be", true, 3);
-  }
+  if (!can_be(bounds)) return fail("the workers report bounds that cannot be", true, 3);
   state_ = State::ready;
   spdlog::info("ready, epoch {}", epoch_);
   listener_.on_group_ready(bounds);
