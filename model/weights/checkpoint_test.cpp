@@ -118,7 +118,8 @@ TEST(StoredLinear, Fp8SlicesUseScalesOfAbsoluteBlocks) {
 }
 
 TEST(StoredLinear, ScalesMustBeFinite) {
-  for (const float bad : {std::nanf(""), INFINITY}) {
+  // The last is finite, but 448 times it, which FP8 can hold, is not.
+  for (const float bad : {std::nanf(""), INFINITY, -INFINITY, 1e36f}) {
     TemporaryFolder folder;
     folder.write("model.safetensors", CheckpointWriter()
                                           .add<std::uint8_t>("w.weight", "F8_E4M3", {1, 1}, {0x38})
@@ -128,6 +129,7 @@ TEST(StoredLinear, ScalesMustBeFinite) {
     const auto linear =
         find_linear(*checkpoint, {"w", 1, 1, true}, {Quantization::fp8_block, 128, 32});
     EXPECT_EQ(read_slice(*linear, {0, 1}, {0, 1}).error().field, "w.weight_scale_inv");
+    EXPECT_EQ(read_stored(*linear, {0, 1}, {0, 1}).error().field, "w.weight_scale_inv");
   }
 }
 
@@ -143,6 +145,26 @@ TEST(StoredLinear, Fp8ValuesMustBeNumbers) {
       find_linear(*checkpoint, {"w", 1, 2, true}, {Quantization::fp8_block, 128, 32});
   EXPECT_TRUE(read_slice(*linear, {0, 1}, {0, 1}).ok());
   EXPECT_EQ(read_slice(*linear, {0, 1}, {0, 2}).error().field, "w.weight");
+  EXPECT_TRUE(read_stored(*linear, {0, 1}, {0, 1}).ok());
+  EXPECT_EQ(read_stored(*linear, {0, 1}, {0, 2}).error().field, "w.weight");
+}
+
+TEST(StoredLinear, Int4ScalesMustBeFinite) {
+  for (const float bad : {std::nanf(""), INFINITY, 3e38f}) {
+    TemporaryFolder folder;
+    folder.write("model.safetensors",
+                 CheckpointWriter()
+                     .add<std::uint32_t>("w.weight_packed", "I32", {1, 1}, {0x12345678u})
+                     .add<Bf16>("w.weight_scale", "BF16", {1, 1}, {to_bf16(bad)})
+                     .add<std::int32_t>("w.weight_shape", "I32", {2}, {1, 8})
+                     .bytes());
+    const auto checkpoint = Checkpoint::open(folder.path());
+    const auto linear =
+        find_linear(*checkpoint, {"w", 1, 8, true}, {Quantization::int4_group, 128, 8});
+    ASSERT_TRUE(linear.ok()) << describe(linear.error());
+    EXPECT_EQ(read_slice(*linear, {0, 1}, {0, 8}).error().field, "w.weight_scale");
+    EXPECT_EQ(read_stored(*linear, {0, 1}, {0, 8}).error().field, "w.weight_scale");
+  }
 }
 
 TEST(StoredLinear, Int4SliceAndItsSecondShape) {
