@@ -9,10 +9,11 @@ namespace copse {
 
 class RunDirectory {
  public:
-  // A new folder copse-PID.XXXXXX below $XDG_RUNTIME_DIR, else below /tmp. Folders of dead
-  // processes of this user are removed on the way.
+  // A new folder copse-PID.XXXXXX of mode 0700, whatever the umask, below $XDG_RUNTIME_DIR if
+  // nobody else can rename what is in there, else below /tmp. Folders of dead processes of this
+  // user are removed on the way.
   static Result<RunDirectory> create();
-  // Checks a folder that somebody else made: ours, and closed to others.
+  // Checks a folder that somebody else made: ours, of mode 0700.
   static Status check(const std::string& path);
 
   RunDirectory(RunDirectory&& other) noexcept;

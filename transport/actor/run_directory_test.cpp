@@ -56,6 +56,64 @@ TEST(RunDirectory, IsRefusedWhenOthersCanEnter) {
   EXPECT_TRUE(RunDirectory::check(directory->path()).ok());
 }
 
+TEST(RunDirectory, IsRefusedWhenItsOwnerCannotUseIt) {
+  const auto directory = RunDirectory::create();
+  ASSERT_TRUE(directory.ok());
+  for (const mode_t mode : {mode_t{0}, mode_t{0500}, mode_t{0600}}) {
+    ASSERT_EQ(chmod(directory->path().c_str(), mode), 0);
+    EXPECT_FALSE(RunDirectory::check(directory->path()).ok()) << mode;
+  }
+  ASSERT_EQ(chmod(directory->path().c_str(), 0700), 0);
+}
+
+TEST(RunDirectory, HasItsModeWhateverTheUmask) {
+  for (const mode_t mask : {mode_t{0777}, mode_t{0277}, mode_t{0}}) {
+    const mode_t before = umask(mask);
+    const auto directory = RunDirectory::create();
+    umask(before);
+    ASSERT_TRUE(directory.ok()) << mask;
+    EXPECT_TRUE(RunDirectory::check(directory->path()).ok()) << mask;
+  }
+}
+
+// For one test: $XDG_RUNTIME_DIR is this folder, of this mode.
+class RuntimeFolder {
+ public:
+  explicit RuntimeFolder(mode_t mode) {
+    const char* before = std::getenv("XDG_RUNTIME_DIR");
+    if (before != nullptr) before_ = before;
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+    EXPECT_EQ(chmod(path_.c_str(), mode), 0);
+    setenv("XDG_RUNTIME_DIR", path_.c_str(), 1);
+  }
+  ~RuntimeFolder() {
+    before_ ? setenv("XDG_RUNTIME_DIR", before_->c_str(), 1) : unsetenv("XDG_RUNTIME_DIR");
+    fs::remove_all(path_);
+  }
+  bool holds(const RunDirectory& directory) const {
+    return directory.path().rfind(path_ + "/", 0) == 0;
+  }
+
+ private:
+  std::string path_ = "/tmp/run-test.XXXXXX";
+  std::optional<std::string> before_;
+};
+
+TEST(RunDirectory, AvoidsAFolderWhoseEntriesOthersCanRename) {
+  const auto holds = [](mode_t mode) {
+    const RuntimeFolder folder(mode);
+    const auto directory = RunDirectory::create();
+    EXPECT_TRUE(directory.ok());
+    return directory.ok() && folder.holds(*directory);
+  };
+  EXPECT_TRUE(holds(0700));
+  EXPECT_TRUE(holds(0755));
+  EXPECT_TRUE(holds(01777)) << "sticky: only its owner renames an entry";
+  EXPECT_FALSE(holds(0777));
+  EXPECT_FALSE(holds(0770));
+  EXPECT_FALSE(holds(0702));
+}
+
 TEST(RunDirectory, IsNoLinkAndNoFile) {
   const auto directory = RunDirectory::create();
   ASSERT_TRUE(directory.ok());
