@@ -40,12 +40,13 @@ DATA = ("models/", "tests/oracle/data/", "bench/results/", "tests/fuzz/corpus/",
 # What each folder may include, besides itself. The link lists of CMake say the same of libraries;
 # this also catches a header that is used without linking. Folders that are not named may use all.
 COLLECTIVE = "transport/collective/collective.h"
+DEVICE_COLLECTIVE = "transport/collective/device_collective.h"
 INCLUDES = {
     "base": [],
     "kernels": ["base/"],
     "transport": ["base/"],
     "scheduler": ["base/", "transport/messages/"],  # messages: plain structs
-    "model": ["base/", "kernels/", COLLECTIVE],
+    "model": ["base/", "kernels/", COLLECTIVE, DEVICE_COLLECTIVE],
     "coordinator": ["base/", "scheduler/", "transport/"],
     "worker": ["base/", "model/", "kernels/", "transport/"],
     "gateway": ["base/", "transport/", "model/tokenizer/", "model/chat_template/"],

@@ -63,6 +63,16 @@ void DeviceWeightPlan<T>::stack(const std::string& name, std::initializer_list<L
 }
 
 template <class T>
+void DeviceWeightPlan<T>::embedding(const LinearSpec& spec, Range rows, Range columns,
+                                    DeviceMatrix<T>& into) {
+  matrix(spec, rows, columns, into);
+  randoms_.back() = [&into](std::uint64_t seed) {
+    constexpr float kSpread = 16.0f;
+    return random_fill<T>(into.data, elements(into), 0.0f, kSpread, seed);
+  };
+}
+
+template <class T>
 void DeviceWeightPlan<T>::reshaped(const std::string& name, const LinearSlice& slice, int outputs,
                                    int inputs, Reshape reshape, DeviceMatrix<T>& into) {
   into.outputs = outputs;

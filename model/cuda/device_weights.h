@@ -59,6 +59,9 @@ class DeviceWeightPlan {
   void reshaped(const std::string& name, const LinearSlice& slice, int outputs, int inputs,
                 Reshape reshape, DeviceMatrix<T>& into);
   void vector(const VectorSpec& spec, DeviceVector& into);
+  // As matrix(), made up with rows so large that they stand out of what layers add to them: tokens
+  // then route apart from each other, as they do in trained models.
+  void embedding(const LinearSpec& spec, Range rows, Range columns, DeviceMatrix<T>& into);
 
   // Own memory of the caller's kind, filled in load(): from slices, or at random.
   using Fill = std::function<Status(std::byte* memory)>;

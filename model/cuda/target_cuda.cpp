@@ -29,6 +29,7 @@ Status CudaTarget<T>::forward(const CudaBatch& batch, const CudaLatentCache<T>& 
       {inv_freq_, batch.positions, rope_.attention_factor, rows, rope_.dim(), ws_.angles}, stream));
   COPSE_RETURN_IF_ERROR(cuda::verify_plan<T>(verify_shape(batch.sequences, batch.rows_per_sequence),
                                              batch.sequence, ws_.verify, stream));
+  COPSE_RETURN_IF_ERROR(after(PassPart::attention, -1, stream));
   const DeviceVector* norm = &layers_.front().input_norm;
   COPSE_RETURN_IF_ERROR(add_part(-1, norm, rows, stream));
   for (int layer = 0; layer < config_.layers; ++layer) {
@@ -41,7 +42,13 @@ Status CudaTarget<T>::forward(const CudaBatch& batch, const CudaLatentCache<T>& 
     if (last && batch.logit_rows == nullptr) norm = &norm_;
     COPSE_RETURN_IF_ERROR(add_part(layer, norm, rows, stream));  // residual, normed, features
   }
-  return logits_of(batch, stream);  // [n, vocab_local]
+  COPSE_RETURN_IF_ERROR(logits_of(batch, stream));  // [n, vocab_local]
+  return after(PassPart::dense, -1, stream);
+}
+
+template <class T>
+Status CudaTarget<T>::after(PassPart part, int layer, Stream stream) {
+  return observer_ == nullptr ? Status() : observer_->launched(part, layer, stream);
 }
 
 template <class T>
@@ -78,7 +85,8 @@ Status CudaTarget<T>::add_part(int layer_done, const DeviceVector* norm, int row
   call.dim = config_.hidden;
   call.weight = norm == nullptr ? nullptr : norm->data;
   call.eps = static_cast<float>(config_.rms_eps);
-  return cuda::add_rms_norm(call, stream);
+  COPSE_RETURN_IF_ERROR(cuda::add_rms_norm(call, stream));
+  return after(PassPart::rest, layer_done, stream);
 }
 
 template <class T>
@@ -124,12 +132,15 @@ Status CudaTarget<T>::attention(int layer, const CudaBatch& batch, const CudaLat
   call.out = ws_.attended;
   call.sequences = batch.sequence;
   call.workspace = ws_.verify;
+  COPSE_RETURN_IF_ERROR(after(PassPart::dense, layer, stream));
   COPSE_RETURN_IF_ERROR(cuda::verify_attention(call, stream));  // [R, h, L]
+  COPSE_RETURN_IF_ERROR(after(PassPart::attention, layer, stream));
   COPSE_RETURN_IF_ERROR(linear_heads<T>(*gemm_, heads, {ws_.attended, rows, heads * latent}, latent,
                                         w.absorb_value, {ws_.values, rows, heads * value}, value,
                                         stream));  // [R, h, value]
-  return linear<T, float>(*gemm_, {ws_.values, rows, heads * value}, w.o,
-                          {ws_.part, rows, config_.hidden}, stream);  // [R, hidden]
+  COPSE_RETURN_IF_ERROR((linear<T, float>(*gemm_, {ws_.values, rows, heads * value}, w.o,
+                                          {ws_.part, rows, config_.hidden}, stream)));
+  return after(PassPart::dense, layer, stream);  // part [R, hidden]
 }
 
 template <class T>
@@ -180,6 +191,7 @@ Status CudaTarget<T>::mlp(int layer, const CudaBatch& batch, Stream stream) {
   COPSE_RETURN_IF_ERROR(cuda::moe_route(route, stream));  // [R, k]
   COPSE_RETURN_IF_ERROR(w.experts.run(ws_.normed, rows, ws_.expert_ids, ws_.expert_weights,
                                       ws_.part, ws_.moe, ws_.moe_bytes, stream));  // [R, hidden]
+  COPSE_RETURN_IF_ERROR(after(PassPart::experts, layer, stream));
   if (w.down.inputs == 0) return {};
   return feed_forward(w, rows, true, stream);
 }
@@ -192,8 +204,9 @@ Status CudaTarget<T>::feed_forward(const CudaLayerWeights<T>& w, int rows, bool 
                                       {ws_.gate_up, rows, 2 * inner}, stream)));
   COPSE_RETURN_IF_ERROR(cuda::swiglu<T>(
       {ws_.gate_up, ws_.gate_up + inner, 2 * inner, ws_.activation, inner, rows, inner}, stream));
-  return linear<T, float>(*gemm_, {ws_.activation, rows, inner}, w.down,
-                          {ws_.part, rows, config_.hidden}, stream, accumulate);
+  COPSE_RETURN_IF_ERROR((linear<T, float>(*gemm_, {ws_.activation, rows, inner}, w.down,
+                                          {ws_.part, rows, config_.hidden}, stream, accumulate)));
+  return after(PassPart::dense, -1, stream);
 }
 
 template <class T>

@@ -11,6 +11,7 @@
 #include "model/cuda/cuda_batch.h"
 #include "model/cuda/cuda_experts.h"
 #include "model/cuda/device_weights.h"
+#include "model/cuda/pass_observer.h"
 #include "model/deepseek/target_shard.h"
 #include "model/deepseek/target_specs.h"
 #include "transport/collective/device_collective.h"
@@ -59,6 +60,13 @@ class CudaTarget {
 
   // Launches one pass. Results are in logits() and features() when the stream gets there.
   Status forward(const CudaBatch& batch, const CudaLatentCache<T>& cache, Stream stream);
+
+  // Told of every part from now on, none: null. Outlives its use.
+  void observe(PassObserver* observer) { observer_ = observer; }
+  const CudaExperts<T>& experts(int layer) const {
+    return layers_[static_cast<std::size_t>(layer)].experts;
+  }
+  const std::int32_t* expert_ids() const { return ws_.expert_ids; }  // of the layer just launched
 
   const float* logits() const { return ws_.logits; }  // [batch.logits()][vocabulary().local]
   const T* features() const { return ws_.features; }  // [rows][feature_width()]
@@ -110,6 +118,7 @@ class CudaTarget {
   // part = (or +=) down(swiglu(gate_up(normed))).
   Status feed_forward(const CudaLayerWeights<T>& w, int rows, bool accumulate, Stream stream);
   Status no_part(int rows, Stream stream);
+  Status after(PassPart part, int layer, Stream stream);
   // No layer: of the middle of one.
   static constexpr int kNoLayer = -2;
   // residual += part summed over ranks, captured if wanted, normed by `norm`.
@@ -131,6 +140,7 @@ class CudaTarget {
   DeviceVector norm_;
   std::vector<CudaLayerWeights<T>> layers_;
   Workspace ws_;
+  PassObserver* observer_ = nullptr;
 };
 
 }  // namespace copse

@@ -75,7 +75,7 @@ template <class T>
 void CudaTarget<T>::place(const TargetSpecs& specs, DeviceWeightPlan<T>& weights,
                           kernels::cuda::DeviceArena& arena) {
   const VocabularyShard& own = shard_.vocabulary;
-  weights.matrix(specs.embedding, shard_.embedding_rows, all(config_.hidden), embedding_);
+  weights.embedding(specs.embedding, shard_.embedding_rows, all(config_.hidden), embedding_);
   weights.matrix(specs.head, {own.begin, own.begin + own.rows}, all(config_.hidden), head_);
   weights.vector(specs.norm, norm_);
   layers_.resize(specs.layers.size());

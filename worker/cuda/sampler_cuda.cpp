@@ -10,6 +10,11 @@ std::size_t size(int count) {
   return static_cast<std::size_t>(count);
 }
 
+// Of one rank: each slice of a row offers one, and has one largest logit.
+std::size_t choices_of(const cuda::SampleCall& call) {
+  return size(call.rows) * size(cuda::sample_slices(call));
+}
+
 }  // namespace
 
 CudaSampler::CudaSampler(int rows_max, int vocabulary, const VocabularyShard& shard,
@@ -19,14 +24,14 @@ CudaSampler::CudaSampler(int rows_max, int vocabulary, const VocabularyShard& sh
 void CudaSampler::place(cuda::DeviceArena& arena) {
   const std::size_t rows = size(rows_max_);
   const std::size_t world = size(group_.world_size());
-  const std::size_t choices = rows * size(cuda::sample_slices(group_.world_size()));
+  const std::size_t choices = rows * size(cuda::sample_slices(vocabulary_, group_.world_size()));
   arena.place("choices of this rank", choices, mine_);
   arena.place("choices of all ranks", choices * world, all_);
-  arena.place("largest logits", rows, maxima_);
-  arena.place("largest logits of all ranks", rows * world, all_maxima_);
+  arena.place("largest logits", choices, maxima_);
+  arena.place("largest logits of all ranks", choices * world, all_maxima_);
   arena.place("sampling thresholds", rows, thresholds_);
-  arena.place("filter states", rows, filter_.states);
-  arena.place("filter bins", rows * kernels::sample_bins, filter_.bins);
+  arena.place("filter states", 2 * rows, filter_.states);
+  arena.place("filter bins", 3 * rows * kernels::sample_bins, filter_.bins);
 }
 
 // At one rank its own part is all there is.
@@ -53,23 +58,22 @@ Status CudaSampler::draw(const Rows& rows, const cuda::RoundArrays& arrays, Toke
   if (rows.filtered) COPSE_RETURN_IF_ERROR(thresholds(call, stream));
   COPSE_RETURN_IF_ERROR(
       cuda::sample_local(call, rows.filtered ? thresholds_ : nullptr, mine_, stream));
-  const std::size_t bytes =
-      size(rows.rows) * size(cuda::sample_slices(call.world_size)) * sizeof(kernels::SampleChoice);
+  const std::size_t bytes = choices_of(call) * sizeof(kernels::SampleChoice);
   COPSE_RETURN_IF_ERROR(gather(mine_, all_, bytes, stream));
-  return cuda::sample_merge(rows.rows, call.world_size, call.world_size == 1 ? mine_ : all_, tokens,
-                            stream);
+  return cuda::sample_merge(call, call.world_size == 1 ? mine_ : all_, tokens, stream);
 }
 
 Status CudaSampler::thresholds(const cuda::SampleCall& call, Stream stream) {
-  COPSE_RETURN_IF_ERROR(cuda::sample_filter_maxima(call, maxima_, stream));
-  COPSE_RETURN_IF_ERROR(gather(maxima_, all_maxima_, size(call.rows) * sizeof(float), stream));
+  constexpr cuda::SampleFilterUse use;  // a graph serves every combination
+  COPSE_RETURN_IF_ERROR(cuda::sample_filter_maxima(call, filter_, maxima_, stream));
+  COPSE_RETURN_IF_ERROR(gather(maxima_, all_maxima_, choices_of(call) * sizeof(float), stream));
   const float* maxima = call.world_size == 1 ? maxima_ : all_maxima_;
-  for (int step = 0; step < cuda::sample_filter_steps(call); ++step) {
-    COPSE_RETURN_IF_ERROR(cuda::sample_filter_step(call, step, maxima, filter_, stream));
-    COPSE_RETURN_IF_ERROR(
-        group_.all_reduce_sum(filter_.bins, size(call.rows) * kernels::sample_bins, stream));
+  for (int step = 0; step < cuda::sample_filter_steps(call, use); ++step) {
+    COPSE_RETURN_IF_ERROR(cuda::sample_filter_step(call, use, step, maxima, filter_, stream));
+    COPSE_RETURN_IF_ERROR(group_.all_reduce_sum(cuda::sample_filter_bins(call, filter_, step),
+                                                size(call.rows) * kernels::sample_bins, stream));
   }
-  return cuda::sample_filter_finish(call, filter_, thresholds_, stream);
+  return cuda::sample_filter_finish(call, use, maxima, filter_, thresholds_, stream);
 }
 
 }  // namespace copse

@@ -38,8 +38,8 @@ class CudaSampler {
   DeviceCollective& group_;
   kernels::SampleChoice* mine_ = nullptr;           // [rows_max][slices]
   kernels::SampleChoice* all_ = nullptr;            // [world_size][rows_max][slices]
-  float* maxima_ = nullptr;                         // [rows_max]
-  float* all_maxima_ = nullptr;                     // [world_size][rows_max]
+  float* maxima_ = nullptr;                         // [rows_max][slices]
+  float* all_maxima_ = nullptr;                     // [world_size][rows_max][slices]
   kernels::SampleThreshold* thresholds_ = nullptr;  // [rows_max]
   kernels::cuda::SampleFilterArrays filter_;
 };
