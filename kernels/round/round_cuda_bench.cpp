@@ -266,28 +266,30 @@ void bench_sample(const char* kind, float temperature, float top_p, int rows, in
   call.slots = slots.data();
   call.entry_slot = entry_slot.data();
   const auto count = static_cast<std::size_t>(rows);
-  const auto choices =
-      room<SampleChoice>(count * static_cast<std::size_t>(sample_slices(world) * world));
+  const auto lists = static_cast<std::size_t>(sample_slices(call) * world);
+  const auto choices = room<SampleChoice>(count * lists);
   const auto tokens = room<TokenId>(count);
-  const auto maxima = room<float>(count * static_cast<std::size_t>(world));
-  const auto states = room<FilterRow>(count);
-  const auto bins = room<std::uint64_t>(count * sample_bins);
+  const auto maxima = room<float>(count * lists);
+  const auto states = room<FilterRow>(2 * count);
+  const auto bins = room<std::uint64_t>(3 * count * sample_bins);
   const auto thresholds = room<SampleThreshold>(count);
   const bool filter = top_p < 1;
+  const SampleFilterUse use = {false, true};
   const SampleFilterArrays arrays = {states.data(), bins.data()};
   const auto launch = [&](int i, Stream stream) -> Status {
     SampleCall mine = call;
     mine.logits = logits.data() + static_cast<std::size_t>(i) * values;
     if (filter) {
-      COPSE_RETURN_IF_ERROR(sample_filter_maxima(mine, maxima.data(), stream));
-      for (int step = 0; step < sample_filter_steps(mine); ++step) {
-        COPSE_RETURN_IF_ERROR(sample_filter_step(mine, step, maxima.data(), arrays, stream));
+      COPSE_RETURN_IF_ERROR(sample_filter_maxima(mine, arrays, maxima.data(), stream));
+      for (int step = 0; step < sample_filter_steps(mine, use); ++step) {
+        COPSE_RETURN_IF_ERROR(sample_filter_step(mine, use, step, maxima.data(), arrays, stream));
       }
-      COPSE_RETURN_IF_ERROR(sample_filter_finish(mine, arrays, thresholds.data(), stream));
+      COPSE_RETURN_IF_ERROR(
+          sample_filter_finish(mine, use, maxima.data(), arrays, thresholds.data(), stream));
     }
     COPSE_RETURN_IF_ERROR(
         sample_local(mine, filter ? thresholds.data() : nullptr, choices.data(), stream));
-    return sample_merge(rows, world, choices.data(), tokens.data(), stream);
+    return sample_merge(mine, choices.data(), tokens.data(), stream);
   };
   report(std::string("sample ") + kind + " rows " + std::to_string(rows) + " of " +
              std::to_string(world),

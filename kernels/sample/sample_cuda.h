@@ -5,13 +5,13 @@
 //
 //   filters, if any slot of the batch has one (the host knows from its plan):
 //     sample_filter_maxima                          all_gather of maxima
-//     for (step = 0; step < sample_filter_steps(call); ++step)
-//       sample_filter_step                          all_reduce_sum of bins
+//     for (step = 0; step < sample_filter_steps(call, use); ++step)
+//       sample_filter_step                          all_reduce_sum of sample_filter_bins
 //     sample_filter_finish
 //   sample_local                                    all_gather of choices
 //   sample_merge
 //
-// A rank's shard is cut into sample_slices() of which each offers a choice. Rows whose position or
+// A rank's shard is cut into sample_slices(), the work of one block each. Rows whose position or
 // entry_slot is -1 are padding: their logits are not read, their token is 0.
 // sample_local reads rows * vocabulary_rows * 4 bytes once; each step of the filter as much for
 // rows whose threshold is still open.
@@ -43,31 +43,54 @@ struct SampleCall {
   const std::int32_t* entry_slot = nullptr;  // [packed rows / rows_per_sequence]
 };
 
-constexpr int sample_slices(int world_size) {  // of one rank
-  return world_size < limits::reduction_leaves ? limits::reduction_leaves / world_size : 1;
+inline constexpr int sample_lists_max = 64;  // slices of a row, over all ranks
+
+// Of one rank, the same on every rank.
+constexpr int sample_slices(int vocabulary, int world_size) {
+  constexpr int worthwhile = 1024;  // tokens
+  const int local = (vocabulary + world_size - 1) / world_size;
+  const int most = sample_lists_max / world_size;
+  const int slices = (local + worthwhile - 1) / worthwhile;
+  return slices < most ? slices : most;
+}
+constexpr int sample_slices(const SampleCall& call) {
+  return sample_slices(call.vocabulary, call.world_size);
 }
 
 // thresholds: [rows], of sample_filter_finish; null if no slot filters. choices: [rows][slices].
 Status sample_local(const SampleCall& call, const SampleThreshold* thresholds,
                     SampleChoice* choices, Stream stream);
 // choices: [world_size][rows][slices]; tokens: [rows]. sample_not_finite as on the CPU.
-Status sample_merge(int rows, int world_size, const SampleChoice* choices, TokenId* tokens,
+Status sample_merge(const SampleCall& call, const SampleChoice* choices, TokenId* tokens,
                     Stream stream);
 
-// Device arrays of a filter, one entry for each row of logits.
-struct SampleFilterArrays {
-  FilterRow* states = nullptr;    // [rows]
-  std::uint64_t* bins = nullptr;  // [rows][sample_bins]; all zero for rows that need none
+// Which thresholds some slot of the batch asks for: others cost no steps. min-p needs none.
+struct SampleFilterUse {
+  bool top_k = true;
+  bool top_p = true;
 };
-constexpr int sample_filter_steps(const SampleCall& call) {
-  return 2 * sample_filter_passes(sample_id_bits(call.vocabulary));
+// Device memory of a filter: steps read one half and write the other.
+struct SampleFilterArrays {
+  FilterRow* states = nullptr;    // [2][rows]
+  std::uint64_t* bins = nullptr;  // [3][rows][sample_bins]
+};
+constexpr int sample_filter_steps(const SampleCall& call, const SampleFilterUse& use) {
+  const int stages = (use.top_k ? 1 : 0) + (use.top_p ? 1 : 0);
+  return stages * sample_filter_passes(sample_id_bits(call.vocabulary));
 }
-// maxima: [rows]
-Status sample_filter_maxima(const SampleCall& call, float* maxima, Stream stream);
-// maxima: [world_size][rows], read by step 0; bins: added over the ranks before the next step.
-Status sample_filter_step(const SampleCall& call, int step, const float* maxima,
-                          const SampleFilterArrays& arrays, Stream stream);
-Status sample_filter_finish(const SampleCall& call, const SampleFilterArrays& arrays,
-                            SampleThreshold* thresholds, Stream stream);
+// What the ranks add after a step, [rows][sample_bins].
+inline std::uint64_t* sample_filter_bins(const SampleCall& call, const SampleFilterArrays& arrays,
+                                         int step) {
+  return arrays.bins + static_cast<std::ptrdiff_t>(step % 3) * call.rows * sample_bins;
+}
+// maxima: [rows][slices]. Clears the bins of step 0.
+Status sample_filter_maxima(const SampleCall& call, const SampleFilterArrays& arrays, float* maxima,
+                            Stream stream);
+// maxima: [world_size][rows][slices].
+Status sample_filter_step(const SampleCall& call, const SampleFilterUse& use, int step,
+                          const float* maxima, const SampleFilterArrays& arrays, Stream stream);
+Status sample_filter_finish(const SampleCall& call, const SampleFilterUse& use, const float* maxima,
+                            const SampleFilterArrays& arrays, SampleThreshold* thresholds,
+                            Stream stream);
 
 }  // namespace copse::kernels::cuda

@@ -74,7 +74,7 @@ class Batch {
     }
     if (filter) find_thresholds(calls, stream);
     std::vector<SampleChoice> choices;
-    const std::size_t offers = rows_ * static_cast<std::size_t>(sample_slices(world_));
+    const std::size_t offers = rows_ * static_cast<std::size_t>(sample_slices(calls[0]));
     for (const SampleCall& call : calls) {
       const auto mine = upload(std::vector<SampleChoice>(offers, {1e30f, 1}));
       EXPECT_TRUE(
@@ -83,8 +83,7 @@ class Batch {
     }
     const auto all = upload(choices);
     const auto tokens = upload(std::vector<TokenId>(rows_, -99));
-    EXPECT_TRUE(
-        sample_merge(static_cast<int>(rows_), world_, all.data(), tokens.data(), stream).ok());
+    EXPECT_TRUE(sample_merge(calls[0], all.data(), tokens.data(), stream).ok());
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     return download(tokens);
   }
@@ -100,35 +99,50 @@ class Batch {
   }
 
   void find_thresholds(const std::vector<SampleCall>& calls, Stream stream) {
+    const SampleFilterUse use = {asks([](const DeviceSlot& slot) { return slot.top_k > 0; }),
+                                 asks([](const DeviceSlot& slot) { return slot.top_p < 1; })};
+    const std::size_t bins_of_step = rows_ * sample_bins;
     std::vector<float> maxima;
     std::vector<DeviceBuffer<FilterRow>> states;
     std::vector<DeviceBuffer<std::uint64_t>> bins;
+    std::vector<SampleFilterArrays> arrays;
     for (const SampleCall& call : calls) {
-      const auto mine = upload(std::vector<float>(rows_, 1e30f));
-      EXPECT_TRUE(sample_filter_maxima(call, mine.data(), stream).ok());
+      const auto mine =
+          upload(std::vector<float>(rows_ * static_cast<std::size_t>(sample_slices(call)), 1e30f));
+      states.push_back(upload(std::vector<FilterRow>(2 * rows_)));
+      bins.push_back(upload(std::vector<std::uint64_t>(3 * bins_of_step, 77)));
+      arrays.push_back({states.back().data(), bins.back().data()});
+      EXPECT_TRUE(sample_filter_maxima(call, arrays.back(), mine.data(), stream).ok());
       append(maxima, mine, stream);
-      states.push_back(upload(std::vector<FilterRow>(rows_)));
-      bins.push_back(upload(std::vector<std::uint64_t>(rows_ * sample_bins, 77)));
     }
     const auto gathered = upload(maxima);
-    for (int step = 0; step < sample_filter_steps(calls[0]); ++step) {
-      std::vector<std::uint64_t> sum(rows_ * sample_bins);
+    for (int step = 0; step < sample_filter_steps(calls[0], use); ++step) {
+      std::vector<std::uint64_t> sum(bins_of_step);
       for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-        EXPECT_TRUE(sample_filter_step(calls[rank], step, gathered.data(),
-                                       {states[rank].data(), bins[rank].data()}, stream)
+        EXPECT_TRUE(
+            sample_filter_step(calls[rank], use, step, gathered.data(), arrays[rank], stream).ok());
+        EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+        std::vector<std::uint64_t> mine(bins_of_step);
+        EXPECT_TRUE(copy_to_host(mine.data(), sample_filter_bins(calls[rank], arrays[rank], step),
+                                 bins_of_step * sizeof(mine[0]))
                         .ok());
-        std::vector<std::uint64_t> mine;
-        append(mine, bins[rank], stream);
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += mine[i];
+        for (std::size_t i = 0; i < bins_of_step; ++i) sum[i] += mine[i];
       }
-      for (const auto& own : bins) {
-        EXPECT_TRUE(copy_to_device(own.data(), sum.data(), sum.size() * sizeof(sum[0])).ok());
+      for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+        EXPECT_TRUE(copy_to_device(sample_filter_bins(calls[rank], arrays[rank], step), sum.data(),
+                                   bins_of_step * sizeof(sum[0]))
+                        .ok());
       }
     }
     thresholds = upload(std::vector<SampleThreshold>(rows_));
-    EXPECT_TRUE(sample_filter_finish(calls[0], {states[0].data(), bins[0].data()},
-                                     thresholds.data(), stream)
-                    .ok());
+    EXPECT_TRUE(
+        sample_filter_finish(calls[0], use, gathered.data(), arrays[0], thresholds.data(), stream)
+            .ok());
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  }
+
+  bool asks(bool (*question)(const DeviceSlot&)) const {
+    return std::ranges::any_of(slots_, question);
   }
 
   std::size_t rows_;
@@ -341,10 +355,10 @@ TEST_F(SampleCuda, RowsOfATreeDrawByTheirOwnPositionsAndLogitRowsMayBeChosen) {
   call.slots = device_slots.data();
   call.entry_slot = entries.data();
   const auto choices =
-      upload(std::vector<SampleChoice>(3 * static_cast<std::size_t>(sample_slices(1))));
+      upload(std::vector<SampleChoice>(3 * static_cast<std::size_t>(sample_slices(call))));
   const auto tokens = upload(std::vector<TokenId>(3, -99));
   ASSERT_TRUE(sample_local(call, nullptr, choices.data(), stream()).ok());
-  ASSERT_TRUE(sample_merge(3, 1, choices.data(), tokens.data(), stream()).ok());
+  ASSERT_TRUE(sample_merge(call, choices.data(), tokens.data(), stream()).ok());
   synchronize();
   EXPECT_EQ(download(tokens), expected);
 }

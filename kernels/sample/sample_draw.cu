@@ -13,7 +13,9 @@
 namespace copse::kernels::cuda {
 namespace {
 
-constexpr int quads = 5;
+constexpr int threads = 256;
+constexpr int warps = threads / 32;
+constexpr int quads = 3;
 constexpr int values_per_thread = 4 * quads;
 constexpr float infinity = __builtin_huge_valf();
 
@@ -30,6 +32,7 @@ struct Scorer {
   DrawRow row;
   SampleThreshold threshold;
   bool filtered;
+  float inverse_temperature;  // for approximate scores
 
   __device__ bool drawable(float logit, TokenId token) const {
     if (row.masked_count > 0 && row.is_masked(token)) return false;
@@ -39,12 +42,14 @@ struct Scorer {
     return noise_word(row.seed, row.choice, row.position, static_cast<std::uint32_t>(token));
   }
   __device__ float approximate(float logit, TokenId token) const {
-    return row.greedy() ? logit : logit / row.temperature + approximate_noise(word(token));
+    if (row.greedy()) return logit;
+    return fmaf(logit, inverse_temperature, approximate_noise(word(token)));
   }
   __device__ float exact(float logit, TokenId token) const {
     return row.greedy() ? logit : logit / row.temperature + gumbel_from_word(word(token));
   }
-  // Below it an approximate score cannot belong to the best.
+  // Below it an approximate score cannot belong to the best. What rounds differently in scores is
+  // a few units of the last place of a scaled logit, which is not 23 larger than its score.
   __device__ float border(float best) const {
     if (row.greedy() || !is_finite(best)) return best;
     return best - 2 * noise_error - 1e-6f * fabsf(best);
@@ -64,12 +69,11 @@ __device__ SampleChoice warp_choice(SampleChoice choice) {
   return choice;
 }
 
-template <int Threads>
 struct Chunk {
   float value[values_per_thread];
 
   __device__ static int index(int i) {
-    return (i / 4 * Threads + static_cast<int>(threadIdx.x)) * 4 + i % 4;
+    return (i / 4 * threads + static_cast<int>(threadIdx.x)) * 4 + i % 4;
   }
   // What lies at or past `end` becomes -infinity.
   __device__ void load(const float* row, int first, int end) {
@@ -91,29 +95,26 @@ struct Chunk {
   }
 };
 
-template <int Threads>
 struct Shared {
-  float largest[Threads / 32];
-  SampleChoice choice[Threads / 32];
+  float largest[warps];
+  SampleChoice choice[warps];
 };
 
-template <int Threads>
-__device__ float block_max(float value, Shared<Threads>& shared) {
+__device__ float block_max(float value, Shared& shared) {
   value = warp_max(value);
   if (threadIdx.x % 32 == 0) shared.largest[threadIdx.x / 32] = value;
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  return warp_max(lane < Threads / 32 ? shared.largest[lane] : -infinity);
+  return warp_max(lane < warps ? shared.largest[lane] : -infinity);
 }
 
 // The best choice among a chunk's tokens, per thread. Sets finite to false where a logit is not.
-template <int Threads>
-__device__ SampleChoice draw_chunk(const Scorer& scorer, const Chunk<Threads>& chunk, int first,
-                                   int end, int id_begin, bool& finite, Shared<Threads>& shared) {
+__device__ SampleChoice draw_chunk(const Scorer& scorer, const Chunk& chunk, int first, int end,
+                                   int id_begin, bool& finite, Shared& shared) {
   float approximate = -infinity;
 #pragma unroll
   for (int i = 0; i < values_per_thread; ++i) {
-    const int at = first + Chunk<Threads>::index(i);
+    const int at = first + Chunk::index(i);
     if (at >= end) continue;
     finite = finite && is_finite(chunk.value[i]);
     const TokenId token = id_begin + at;
@@ -125,7 +126,7 @@ __device__ SampleChoice draw_chunk(const Scorer& scorer, const Chunk<Threads>& c
   if (!(approximate >= border) || approximate == -infinity) return best;
 #pragma unroll 1
   for (int i = 0; i < values_per_thread; ++i) {
-    const int at = first + Chunk<Threads>::index(i);
+    const int at = first + Chunk::index(i);
     float value = chunk.value[0];  // a run-time index would move the values to memory
 #pragma unroll
     for (int j = 1; j < values_per_thread; ++j) value = i == j ? chunk.value[j] : value;
@@ -137,9 +138,8 @@ __device__ SampleChoice draw_chunk(const Scorer& scorer, const Chunk<Threads>& c
   return best;
 }
 
-template <int Threads>
-__global__ void __launch_bounds__(Threads) draw_kernel(DrawCall call) {
-  __shared__ Shared<Threads> shared;
+__global__ void __launch_bounds__(threads) draw_kernel(DrawCall call) {
+  __shared__ Shared shared;
   const int slice = static_cast<int>(blockIdx.x);
   const int row = static_cast<int>(blockIdx.y);
   SampleChoice* out = call.choices + static_cast<std::ptrdiff_t>(row) * call.slices + slice;
@@ -149,6 +149,7 @@ __global__ void __launch_bounds__(Threads) draw_kernel(DrawCall call) {
     if (threadIdx.x == 0) *out = {0, 0};
     return;
   }
+  scorer.inverse_temperature = 1 / scorer.row.temperature;
   scorer.filtered = call.thresholds != nullptr && scorer.row.filtered();
   if (scorer.filtered) scorer.threshold = call.thresholds[row];
   const float* logits = call.sample.logits + static_cast<std::ptrdiff_t>(row) * call.sample.stride;
@@ -156,8 +157,8 @@ __global__ void __launch_bounds__(Threads) draw_kernel(DrawCall call) {
   const int end = min(begin + call.slice_width, call.sample.vocabulary_rows);
   SampleChoice best;
   bool finite = true;
-  for (int first = begin; first < end; first += Threads * values_per_thread) {
-    Chunk<Threads> chunk;
+  for (int first = begin; first < end; first += threads * values_per_thread) {
+    Chunk chunk;
     chunk.load(logits, first, end);
     best = better_of(
         best, draw_chunk(scorer, chunk, first, end, call.sample.vocabulary_begin, finite, shared));
@@ -168,25 +169,29 @@ __global__ void __launch_bounds__(Threads) draw_kernel(DrawCall call) {
   finite = __syncthreads_and(finite ? 1 : 0) != 0;
   if (threadIdx.x >= 32) return;
   const int lane = static_cast<int>(threadIdx.x);
-  best = warp_choice(lane < Threads / 32 ? shared.choice[lane] : SampleChoice{});
+  best = warp_choice(lane < warps ? shared.choice[lane] : SampleChoice{});
   if (lane == 0) *out = finite ? best : SampleChoice{0, sample_not_finite};
 }
 
+// One warp a row.
 __global__ void merge_kernel(int rows, int world_size, int slices, const SampleChoice* choices,
                              TokenId* tokens) {
-  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   if (row >= rows) return;
   SampleChoice best;
   bool finite = true;
-  for (int rank = 0; rank < world_size; ++rank) {
-    for (int slice = 0; slice < slices; ++slice) {
-      const std::ptrdiff_t at = (static_cast<std::ptrdiff_t>(rank) * rows + row) * slices + slice;
-      const SampleChoice choice = choices[at];
-      finite = finite && choice.token != sample_not_finite;
-      best = better_of(best, choice);
-    }
+  for (int i = lane; i < world_size * slices; i += 32) {
+    const std::ptrdiff_t rank = i / slices;
+    const SampleChoice choice = choices[(rank * rows + row) * slices + i % slices];
+    finite = finite && choice.token != sample_not_finite;
+    best = better_of(best, choice);
   }
-  tokens[row] = finite && best.token != sample_none ? best.token : sample_not_finite;
+  best = warp_choice(best);
+  finite = __all_sync(0xffffffffu, finite) != 0;
+  if (lane == 0) {
+    tokens[row] = finite && best.token != sample_none ? best.token : sample_not_finite;
+  }
 }
 
 }  // namespace
@@ -195,25 +200,19 @@ Status sample_local(const SampleCall& sample, const SampleThreshold* thresholds,
                     SampleChoice* choices, Stream stream) {
   CHECK(sample.rows > 0 && sample.rows_per_sequence > 0);
   CHECK(sample.stride >= sample.vocabulary_rows);
-  const int slices = sample_slices(sample.world_size);
+  const int slices = sample_slices(sample);
   const int local = (sample.vocabulary + sample.world_size - 1) / sample.world_size;
   const DrawCall call = {sample, thresholds, choices, slices, (local + slices - 1) / slices};
   const dim3 grid(static_cast<unsigned>(slices), static_cast<unsigned>(sample.rows));
-  constexpr int small = 128;
-  if (call.slice_width <= small * values_per_thread) {
-    draw_kernel<small><<<grid, small, 0, stream>>>(call);
-  } else {
-    draw_kernel<1024><<<grid, 1024, 0, stream>>>(call);
-  }
+  draw_kernel<<<grid, threads, 0, stream>>>(call);
   return launched("sample_local");
 }
 
-Status sample_merge(int rows, int world_size, const SampleChoice* choices, TokenId* tokens,
+Status sample_merge(const SampleCall& call, const SampleChoice* choices, TokenId* tokens,
                     Stream stream) {
-  CHECK(rows > 0 && world_size > 0 && world_size <= limits::world_size);
-  constexpr int threads = 64;
-  merge_kernel<<<(rows + threads - 1) / threads, threads, 0, stream>>>(
-      rows, world_size, sample_slices(world_size), choices, tokens);
+  CHECK(call.rows > 0 && call.world_size > 0 && call.world_size <= limits::world_size);
+  merge_kernel<<<(call.rows + warps - 1) / warps, threads, 0, stream>>>(
+      call.rows, call.world_size, sample_slices(call), choices, tokens);
   return launched("sample_merge");
 }
 

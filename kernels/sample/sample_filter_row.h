@@ -78,25 +78,39 @@ COPSE_HOST_DEVICE inline void finish_filter_stage(FilterRow& row, FilterStage st
   if (stage == FilterStage::top_k) row.top_k = place;
 }
 
-// bins: [sample_bins] of this row, added over all ranks; the stage is open.
-COPSE_HOST_DEVICE inline void narrow_filter_row(FilterRow& row, FilterStage stage, int pass,
-                                                const std::uint64_t* bins) {
-  if (pass == 0) {
-    std::uint64_t total = 0;
-    for (int i = 0; i < sample_bins; ++i) total += bins[i];
-    if (stage == FilterStage::top_p) row.target = share_of(total, row.top_p);
-    if (total <= row.target) {
-      return finish_filter_stage(row, stage, stage == FilterStage::top_k ? 0 : row.top_k);
-    }
-  }
-  int digit = sample_bins - 1;
-  while (bins[digit] < row.target && digit > 0) row.target -= bins[digit--];
+// Before the first histogram of a stage is searched: total is the sum of its bins. False if that
+// settles the stage.
+COPSE_HOST_DEVICE inline bool start_filter_stage(FilterRow& row, FilterStage stage,
+                                                 std::uint64_t total) {
+  if (stage == FilterStage::top_p) row.target = share_of(total, row.top_p);
+  if (total > row.target) return true;
+  finish_filter_stage(row, stage, stage == FilterStage::top_k ? 0 : row.top_k);
+  return false;
+}
+
+// digit: the highest bin that is still reached from above, or 0; bin: its content; above: the sum
+// of the bins above it.
+COPSE_HOST_DEVICE inline void take_filter_digit(FilterRow& row, FilterStage stage, int pass,
+                                                int digit, std::uint64_t bin, std::uint64_t above) {
+  row.target -= above;
   row.prefix = (row.prefix << 8) | static_cast<std::uint64_t>(digit);
   const int shift = filter_shift(row.threshold.id_bits, pass);
   // A bin that is needed whole, or the last digit, settles the threshold.
-  if (bins[digit] == row.target || shift == 0) {
-    finish_filter_stage(row, stage, row.prefix << shift);
+  if (bin == row.target || shift == 0) finish_filter_stage(row, stage, row.prefix << shift);
+}
+
+// bins: [sample_bins] of this row, added over all ranks; the stage is open.
+inline void narrow_filter_row(FilterRow& row, FilterStage stage, int pass,
+                              const std::uint64_t* bins) {
+  if (pass == 0) {
+    std::uint64_t total = 0;
+    for (int i = 0; i < sample_bins; ++i) total += bins[i];
+    if (!start_filter_stage(row, stage, total)) return;
   }
+  int digit = sample_bins - 1;
+  std::uint64_t above = 0;
+  while (above + bins[digit] < row.target && digit > 0) above += bins[digit--];
+  take_filter_digit(row, stage, pass, digit, bins[digit], above);
 }
 
 }  // namespace copse::kernels

@@ -16,6 +16,7 @@ constexpr int values_per_thread = 4 * quads;
 constexpr int samples = 2 * limits::tree_top_k;
 constexpr int capacity = 1024;  // candidates that are ranked by counting
 constexpr int rank_lanes = 8;   // threads that share one candidate's counting
+constexpr int found_room = capacity + limits::tree_top_k + 2 * rank_lanes;
 constexpr float log2_e = 1.44269504f;
 constexpr float infinity = __builtin_huge_valf();
 
@@ -38,10 +39,11 @@ __device__ Leaf rebase(Leaf leaf, float largest) {
 
 template <int Threads>
 struct Shared {
-  TopkKey kept[2][limits::tree_top_k];  // best so far, descending; the next ones
-  TopkKey found[capacity + limits::tree_top_k];
-  std::uint32_t sample[samples];
+  TopkKey kept[limits::tree_top_k];  // best of the chunks before, descending
+  alignas(16) TopkKey found[found_room];
+  alignas(16) std::uint32_t sample[samples];
   Leaf leaves[Threads / 32];
+  Leaf leaf;                // of the chunk
   std::uint32_t threshold;  // order that k values of the chunk reach
   int found_count;
   int counted;
@@ -49,6 +51,7 @@ struct Shared {
 
 template <int Threads>
 struct Chunk {
+  static constexpr int size = Threads * values_per_thread;
   float value[values_per_thread];
   int begin;  // inside the shard
 
@@ -87,39 +90,34 @@ struct Chunk {
   }
 };
 
-// The block's leaf, on thread 0.
+// The leaves of the warps, joined by the first one.
 template <int Threads>
-__device__ Leaf join_block(Leaf mine, Shared<Threads>& shared) {
-  constexpr int warps = Threads / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float warp_largest = warp_max(mine.largest);
-  const float warp_total = warp_sum(rebase(mine, warp_largest).sum);
-  if (lane == 0) shared.leaves[threadIdx.x / 32] = {warp_largest, warp_total};
-  __syncthreads();
-  if (threadIdx.x >= 32) return {};
-  const Leaf leaf = lane < warps ? shared.leaves[lane] : Leaf{-infinity, 0};
+__device__ void join_leaves(Shared<Threads>& shared) {
+  if (threadIdx.x >= 32) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  const Leaf leaf = lane < Threads / 32 ? shared.leaves[lane] : Leaf{-infinity, 0};
   const float largest = warp_max(leaf.largest);
-  return {largest, warp_sum(rebase(leaf, largest).sum)};
+  const float sum = warp_sum(rebase(leaf, largest).sum);
+  if (lane == 0) shared.leaf = {largest, sum};
 }
 
-// The largest values of a warp's threads become samples, samples / warps of each warp.
+// Each warp's part of the leaf, and the largest value of each few threads as a sample; clears what
+// the chunk's candidates are collected in.
 template <int Threads>
-__device__ void write_samples(std::uint32_t order, Shared<Threads>& shared) {
-  constexpr int per_warp = samples / (Threads / 32);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  std::uint32_t* out = shared.sample + static_cast<int>(threadIdx.x) / 32 * per_warp;
-  if constexpr (per_warp == 32) {
-    out[lane] = order;
-  } else {
-    for (int i = 0; i < per_warp; ++i) {
-      const std::uint32_t largest = __reduce_max_sync(0xffffffffu, order);
-      const int owner = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, order == largest))) - 1;
-      if (lane == owner) {
-        out[i] = largest;
-        order = 0;
-      }
-    }
+__device__ void summarize(const Leaf& mine, Shared<Threads>& shared) {
+  constexpr int lanes = Threads / samples;
+  const int thread = static_cast<int>(threadIdx.x);
+  const float warp_largest = warp_max(mine.largest);
+  const float warp_total = warp_sum(rebase(mine, warp_largest).sum);
+  if (thread % 32 == 0) shared.leaves[thread / 32] = {warp_largest, warp_total};
+  float largest = mine.largest;
+#pragma unroll
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
   }
+  if (thread % lanes == 0) shared.sample[thread / lanes] = topk_order(largest);
+  for (int i = thread; i < found_room; i += Threads) shared.found[i] = 0;
+  if (thread == 0) shared.found_count = 0;
 }
 
 // The k-th largest sample: each sample is a value of its own, so k values reach it.
@@ -179,6 +177,7 @@ __device__ void collect_exactly(const Chunk<Threads>& chunk, int id_begin, int k
     return all;
   };
   const TopkBorder border = find_border(k, count);
+  for (int i = static_cast<int>(threadIdx.x); i < found_room; i += Threads) shared.found[i] = 0;
   if (threadIdx.x == 0) shared.found_count = 0;
   __syncthreads();
   collect(
@@ -191,47 +190,45 @@ __device__ void collect_exactly(const Chunk<Threads>& chunk, int id_begin, int k
   __syncthreads();
 }
 
-// The k best of `count` found keys, all different, to their places; the rest stays as it is.
-template <int Threads>
-__device__ void rank_found(int count, int k, TopkKey* out, const Shared<Threads>& shared) {
+// Calls take(place, key) for the k best of `count` found keys that are not 0; those all differ, and
+// zeros follow them.
+template <int Threads, class Take>
+__device__ void rank_found(int count, int k, const Take& take, const Shared<Threads>& shared) {
   const int lane = static_cast<int>(threadIdx.x) % rank_lanes;
   for (int first = 0; first < count; first += Threads / rank_lanes) {
     const int mine = first + static_cast<int>(threadIdx.x) / rank_lanes;
     const TopkKey key = mine < count ? shared.found[mine] : 0;
     int larger = 0;
-    for (int i = lane; i < count; i += rank_lanes) larger += shared.found[i] > key ? 1 : 0;
+#pragma unroll 4
+    for (int i = 2 * lane; i < count; i += 2 * rank_lanes) {
+      const ulonglong2 two = *reinterpret_cast<const ulonglong2*>(shared.found + i);
+      larger += (two.x > key ? 1 : 0) + (two.y > key ? 1 : 0);
+    }
 #pragma unroll
     for (int distance = rank_lanes / 2; distance > 0; distance /= 2) {
       larger += __shfl_xor_sync(0xffffffffu, larger, distance);
     }
-    if (lane == 0 && mine < count && larger < k) out[larger] = key;
+    if (lane == 0 && key != 0 && larger < k) take(larger, key);
   }
 }
 
-// Takes the chunk's best into shared.kept[1 - from]. Called with kept[1 - from] zero.
+// Leaves the chunk's candidates, k of them at least if there are as many, in shared.found, and its
+// leaf in shared.leaf. Candidates of an order up to `kept_order` are left out.
 template <int Threads>
-__device__ void select(const Chunk<Threads>& chunk, float largest, int id_begin, int k, int from,
-                       Shared<Threads>& shared) {
-  const int thread = static_cast<int>(threadIdx.x);
-  write_samples(topk_order(largest), shared);
-  if (thread == 0) shared.found_count = 0;
+__device__ void find_candidates(const Chunk<Threads>& chunk, int id_begin, int k,
+                                std::uint32_t kept_order, Shared<Threads>& shared) {
+  summarize(chunk.leaf(), shared);
   __syncthreads();
   choose_threshold(k, shared);
+  join_leaves(shared);
   __syncthreads();
-  // What was kept has lower ids, so an equal logit of this chunk loses.
   constexpr std::uint32_t lowest_finite = 0x00800000u;
-  const auto kept_order = static_cast<std::uint32_t>(shared.kept[from][k - 1] >> 32);
-  const std::uint32_t threshold = max(max(shared.threshold, kept_order + 1), lowest_finite);
-  const float reach = value_of_topk_order(threshold);
+  const float reach =
+      value_of_topk_order(max(max(shared.threshold, kept_order + 1), lowest_finite));
   collect(
-      chunk, id_begin, [&](float value, int) { return value >= reach; }, shared);
+      chunk, id_begin, [=](float value, int) { return value >= reach; }, shared);
   __syncthreads();
   if (shared.found_count > capacity) collect_exactly(chunk, id_begin, k, shared);
-  const int found = shared.found_count;
-  if (thread < k) shared.found[found + thread] = shared.kept[from][thread];
-  __syncthreads();
-  rank_found(found + k, k, shared.kept[1 - from], shared);
-  __syncthreads();
 }
 
 struct LocalCall {
@@ -242,35 +239,67 @@ struct LocalCall {
   int slice_width;
 };
 
+// Where a block's slice lies and goes.
+struct Slice {
+  const float* logits;  // the row's
+  int begin;
+  int end;
+  TopkWord* out;
+
+  __device__ explicit Slice(const LocalCall& call) {
+    const auto row = static_cast<std::ptrdiff_t>(blockIdx.y);
+    const int slice = static_cast<int>(blockIdx.x);
+    logits = call.logits + row * call.shape.stride;
+    begin = min(slice * call.slice_width, call.shape.vocabulary_rows);
+    end = min(begin + call.slice_width, call.shape.vocabulary_rows);
+    out = call.part + (row * call.slices + slice) * (1 + call.shape.k);
+  }
+};
+
 template <int Threads>
-__global__ void __launch_bounds__(Threads) topk_local_kernel(LocalCall call) {
+__global__ void __launch_bounds__(Threads) one_chunk_kernel(LocalCall call) {
   __shared__ Shared<Threads> shared;
+  const Slice slice(call);
   const int thread = static_cast<int>(threadIdx.x);
-  const int slice = static_cast<int>(blockIdx.x);
-  const auto row = static_cast<std::ptrdiff_t>(blockIdx.y);
-  const int begin = min(slice * call.slice_width, call.shape.vocabulary_rows);
-  const int end = min(begin + call.slice_width, call.shape.vocabulary_rows);
-  const float* logits = call.logits + row * call.shape.stride;
-  TopkWord* out = call.part + (row * call.slices + slice) * (1 + call.shape.k);
-  for (int i = thread; i < 2 * limits::tree_top_k; i += Threads) {
-    shared.kept[i / limits::tree_top_k][i % limits::tree_top_k] = 0;
-  }
-  Leaf all = {-infinity, 0};
-  int from = 0;
+  const int k = call.shape.k;
   Chunk<Threads> chunk;
-  for (int first = begin; first < end; first += Threads * values_per_thread) {
-    chunk.load(logits, first, end);
-    const Leaf mine = chunk.leaf();
-    const Leaf leaf = join_block(mine, shared);
-    const float largest = fmaxf(all.largest, leaf.largest);
-    all = {largest, rebase(all, largest).sum + rebase(leaf, largest).sum};
-    select(chunk, mine.largest, call.shape.vocabulary_begin, call.shape.k, from, shared);
-    if (thread < limits::tree_top_k) shared.kept[from][thread] = 0;
-    from = 1 - from;
-  }
+  chunk.load(slice.logits, slice.begin, slice.end);
+  find_candidates(chunk, call.shape.vocabulary_begin, k, 0, shared);
+  const int found = shared.found_count;
+  rank_found(
+      found, k, [&](int place, TopkKey key) { slice.out[1 + place] = topk_word(key); }, shared);
+  if (thread >= found && thread < k) slice.out[1 + thread] = topk_word(0);
+  if (thread == 0) slice.out[0] = {shared.leaf.largest, __float_as_uint(shared.leaf.sum)};
+}
+
+// The best so far take part in the ranking of the next chunk.
+template <int Threads>
+__global__ void __launch_bounds__(Threads) many_chunks_kernel(LocalCall call) {
+  __shared__ Shared<Threads> shared;
+  const Slice slice(call);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int k = call.shape.k;
+  const int kept_here = min(thread, limits::tree_top_k - 1);
+  if (thread < limits::tree_top_k) shared.kept[thread] = 0;
+  Leaf all = {-infinity, 0};
   __syncthreads();
-  if (thread == 0) out[0] = {all.largest, __float_as_uint(all.sum)};
-  if (thread < call.shape.k) out[1 + thread] = topk_word(shared.kept[from][thread]);
+  for (int first = slice.begin; first < slice.end; first += Chunk<Threads>::size) {
+    Chunk<Threads> chunk;
+    chunk.load(slice.logits, first, slice.end);
+    // What was kept has lower ids, so an equal logit of this chunk loses.
+    const auto kept_order = static_cast<std::uint32_t>(shared.kept[k - 1] >> 32);
+    find_candidates(chunk, call.shape.vocabulary_begin, k, kept_order, shared);
+    const float largest = fmaxf(all.largest, shared.leaf.largest);
+    all = {largest, rebase(all, largest).sum + rebase(shared.leaf, largest).sum};
+    const int found = shared.found_count;
+    if (thread < k) shared.found[found + thread] = shared.kept[kept_here];
+    __syncthreads();
+    rank_found(
+        found + k, k, [&](int place, TopkKey key) { shared.kept[place] = key; }, shared);
+    __syncthreads();
+  }
+  if (thread == 0) slice.out[0] = {all.largest, __float_as_uint(all.sum)};
+  if (thread < k) slice.out[1 + thread] = topk_word(shared.kept[kept_here]);
 }
 
 }  // namespace
@@ -285,10 +314,13 @@ Status topk_logprob_local(const TopkShape& shape, const float* logits, TopkWord*
   call.slice_width = (local + call.slices - 1) / call.slices;
   const dim3 grid(static_cast<unsigned>(call.slices), static_cast<unsigned>(shape.rows));
   constexpr int small = 128;
-  if (call.slice_width <= small * values_per_thread) {
-    topk_local_kernel<small><<<grid, small, 0, stream>>>(call);
+  constexpr int large = 1024;
+  if (call.slice_width <= Chunk<small>::size) {
+    one_chunk_kernel<small><<<grid, small, 0, stream>>>(call);
+  } else if (call.slice_width <= Chunk<large>::size) {
+    one_chunk_kernel<large><<<grid, large, 0, stream>>>(call);
   } else {
-    topk_local_kernel<1024><<<grid, 1024, 0, stream>>>(call);
+    many_chunks_kernel<large><<<grid, large, 0, stream>>>(call);
   }
   return launched("topk_logprob_local");
 }

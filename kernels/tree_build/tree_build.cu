@@ -2,29 +2,36 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "kernels/common/cuda/status.h"
+#include "kernels/tree_build/tree_best_first.cuh"
 #include "kernels/tree_build/tree_heap.cuh"
 #include "kernels/tree_build/tree_shared.cuh"
 
 namespace copse::kernels::cuda {
 namespace {
 
-__device__ void load_candidates(const TreeBuildCall& call, int s, TreeShared& tree) {
-  const float* log_probs =
-      call.log_probs + static_cast<std::ptrdiff_t>(s) * call.candidate_rows * call.k;
+// Returns whether each position's candidates descend from at most 0, as those of a softmax do, with
+// nothing between them that is no candidate.
+__device__ bool load_candidates(const TreeBuildCall& call, int s, TreeShared& tree) {
+  const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(s) * call.candidate_rows * call.k;
+  const float* log_probs = call.log_probs + first;
+  const TokenId* token_ids = call.token_ids + first;
+  bool descend = true;
   for (int i = static_cast<int>(threadIdx.x); i < call.positions * call.k;
        i += static_cast<int>(blockDim.x)) {
     tree.log_probs[i] = log_probs[i];
+    tree.token_ids[i] = token_ids[i];
+    const float before = i % call.k == 0 ? 0.0f : log_probs[i - 1];
+    descend = descend && (log_probs[i] <= before || !(log_probs[i] > -__int_as_float(0x7f800000)));
   }
   if (threadIdx.x == 0) {
+    tree.root_token = call.root_token[s];
     tree.parent[0] = tree_no_parent;
     tree.depth[0] = 0;
     tree.rank[0] = 0;
     tree.nodes = 0;
   }
-  __syncthreads();
+  return __syncthreads_and(descend ? 1 : 0) != 0;
 }
 
 // The top candidate of each position; ends at the first that is none.
@@ -54,8 +61,6 @@ __device__ void write_mask(const TreeShared& tree, int row, std::uint64_t* mask,
 
 __device__ void write_rows(const TreeBuildCall& call, int s, int rows, int root_position,
                            const TreeShared& tree) {
-  const TokenId* token_ids =
-      call.token_ids + static_cast<std::ptrdiff_t>(s) * call.candidate_rows * call.k;
   const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(s) * call.rows_per_sequence;
   const int words = call.mask_words();
   for (int row = static_cast<int>(threadIdx.x); row < call.rows_per_sequence;
@@ -65,7 +70,7 @@ __device__ void write_rows(const TreeBuildCall& call, int s, int rows, int root_
     int position = -1;
     if (row < rows) {
       const int depth = tree.depth[row];
-      token = row == 0 ? call.root_token[s] : token_ids[(depth - 1) * call.k + tree.rank[row]];
+      token = row == 0 ? tree.root_token : tree.token_ids[(depth - 1) * call.k + tree.rank[row]];
       parent = tree.parent[row];
       position = root_position + depth;
     }
@@ -77,19 +82,33 @@ __device__ void write_rows(const TreeBuildCall& call, int s, int rows, int root_
   if (threadIdx.x == 0) call.rows[s] = rows;
 }
 
-__global__ void tree_build_kernel(TreeBuildCall call) {
+union Workspace {
+  HeapShared heap;
+  struct {
+    NodeShared nodes;
+    SearchShared search;
+    SortShared sorting;
+  } best_first;
+};
+
+template <int Threads>
+__global__ void __launch_bounds__(Threads) tree_build_kernel(TreeBuildCall call) {
   __shared__ TreeShared tree;
-  __shared__ HeapShared heap;
+  __shared__ Workspace work;
   const int s = static_cast<int>(blockIdx.x);
   const int root_position = call.root_position[s];
-  if (root_position < 0) return write_rows(call, s, 0, root_position, tree);
+  const bool chain = call.chain[s] != 0;
   const TreeExtent extent = {call.positions, call.k,
                              max(0, min(call.budget[s], call.rows_per_sequence - 1))};
-  load_candidates(call, s, tree);
-  if (call.chain[s] != 0) {
+  const bool descend = load_candidates(call, s, tree);
+  if (root_position < 0) return write_rows(call, s, 0, root_position, tree);
+  if (chain) {
     build_chain(tree, extent);
-  } else {
-    build_by_heap(tree, heap, extent);
+  } else if (!descend ||
+             !build_best_first<Threads>(tree, extent, work.best_first.nodes, work.best_first.search,
+                                        work.best_first.sorting)) {
+    __syncthreads();
+    build_by_heap(tree, work.heap, extent);
   }
   write_rows(call, s, 1 + tree.nodes, root_position, tree);
 }
@@ -100,8 +119,11 @@ Status tree_build(const TreeBuildCall& call, Stream stream) {
   CHECK(call.sequences > 0 && call.positions >= 0 && call.positions <= tree_positions_max);
   CHECK(call.k >= 0 && call.k <= limits::tree_top_k && call.candidate_rows >= call.positions);
   CHECK(call.rows_per_sequence > 0 && call.rows_per_sequence <= tree_rows_max);
-  const int threads = std::clamp((call.rows_per_sequence + 31) / 32 * 32, 64, 512);
-  tree_build_kernel<<<call.sequences, threads, 0, stream>>>(call);
+  if (call.rows_per_sequence <= 129) {
+    tree_build_kernel<256><<<call.sequences, 256, 0, stream>>>(call);
+  } else {
+    tree_build_kernel<512><<<call.sequences, 512, 0, stream>>>(call);
+  }
   return launched("tree_build");
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/limits.h"
+#include "base/types.h"
 
 namespace copse::kernels::cuda {
 
@@ -15,6 +16,8 @@ inline constexpr int tree_no_parent = -1;
 
 struct TreeShared {
   float log_probs[tree_positions_max * limits::tree_top_k];
+  TokenId token_ids[tree_positions_max * limits::tree_top_k];
+  TokenId root_token;
   // Rows.
   std::int16_t parent[tree_rows_max];
   std::uint8_t depth[tree_rows_max];
