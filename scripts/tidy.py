@@ -29,7 +29,9 @@ LONG_FILES = {}
 # Tests that may be skipped on some machine: "file": "reason".
 SKIPPING_TESTS = {
     "kernels/common/cuda/testing.h": "there is no GPU",
+    "tests/oracle/cuda_checkpoints_test.cpp": "there is no GPU",
     "transport/collective/nccl_collective_test.cpp": "there is no GPU",
+    "worker/cuda/engine_cuda_test.cpp": "there is no GPU",
 }
 
 CPP = (".h", ".cpp", ".cu", ".cuh")

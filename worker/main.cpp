@@ -18,6 +18,7 @@
 #include "transport/actor/runtime.h"
 #include "transport/actor/zmq_links.h"
 #include "worker/engine_loader_cpu.h"
+#include "worker/engine_loader_cuda.h"
 #include "worker/threaded_executor.h"
 #include "worker/worker.h"
 
@@ -33,6 +34,11 @@ struct Flags {
   std::uint32_t epoch = 1;
   std::string endpoint;
   std::string log_level = "info";
+  std::string device = "cpu";
+  std::string dtype = "bfloat16";
+  std::string load_format = "auto";
+  std::string verify_kernel = "fast";
+  CudaExecutorOptions cuda;  // what the flags above do not say
 };
 
 // -1: none of the launchers set it.
@@ -71,6 +77,40 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off");
 }
 
+void declare_device(CLI::App& app, Flags& flags) {
+  app.add_option("--device", flags.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--dtype", flags.dtype, "with cuda: bfloat16 or float32")
+      ->check(CLI::IsMember({"bfloat16", "float32"}));
+  app.add_option("--load-format", flags.load_format, "with cuda: auto, or dummy: random weights")
+      ->check(CLI::IsMember({"auto", "dummy"}));
+  app.add_option("--verify-kernel", flags.verify_kernel, "with cuda: fast, portable or naive")
+      ->check(CLI::IsMember({"fast", "portable", "naive"}));
+  app.add_option("--mem-fraction", flags.cuda.engine.memory_fraction,
+                 "with cuda: part of the device's memory that may be used")
+      ->check(CLI::Range(0.01, 0.98));
+  app.add_flag(
+      "--enforce-eager", [&flags](std::int64_t) { flags.cuda.engine.graphs = false; },
+      "with cuda: no graphs");
+  app.add_flag("--share-gpu", flags.cuda.group.share_gpu, "with cuda: all ranks on one GPU");
+}
+
+Result<std::unique_ptr<EngineLoader>> make_loader(const Flags& flags, const Clock& clock) {
+  if (flags.device == "cpu") return make_cpu_loader(flags.executor, clock);
+  CudaExecutorOptions options = flags.cuda;
+  options.collective_fd = flags.executor.collective_fd;
+  options.group.rank = flags.executor.rank;
+  options.group.world_size = flags.executor.world_size;
+  options.group.device = options.group.share_gpu ? 0 : options.group.rank;
+  options.engine.engine = flags.executor.engine;
+  options.engine.device = options.group.device;
+  options.engine.float32 = flags.dtype == "float32";
+  options.engine.dummy = flags.load_format == "dummy";
+  using kernels::cuda::VerifyVersion;
+  if (flags.verify_kernel == "portable") options.engine.verify = VerifyVersion::portable;
+  if (flags.verify_kernel == "naive") options.engine.verify = VerifyVersion::naive;
+  return make_cuda_loader(options, clock);
+}
+
 // More threads than cores would wait for each other in every step.
 int usable_threads(const CpuExecutorOptions& options) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -82,6 +122,11 @@ int usable_threads(const CpuExecutorOptions& options) {
 
 int run(const Flags& flags) {
   ProcessRuntime runtime;
+  auto loader = make_loader(flags, runtime.clock());  // before any thread
+  if (!loader.ok()) {
+    spdlog::critical("{}", describe(loader.error()));
+    return static_cast<int>(WorkerExit::failed);
+  }
   SeededRandom random(entropy_seed());
   DealerLink::Options connection;
   connection.role = Role::worker;
@@ -92,7 +137,7 @@ int run(const Flags& flags) {
     spdlog::critical("{}", describe(link.error()));
     return static_cast<int>(WorkerExit::failed);
   }
-  ThreadedExecutor executor(make_cpu_loader(flags.executor, runtime.clock()), runtime.clock(),
+  ThreadedExecutor executor(std::move(loader).value(), runtime.clock(),
                             [&runtime](auto task) { runtime.post(std::move(task)); });
   WorkerConfig config;
   config.epoch = flags.epoch;
@@ -128,6 +173,7 @@ int main(int argc, char** argv) {
   if (launched_as >= 0) flags.executor.rank = launched_as;
   CLI::App app("copse-worker: one rank of the tensor-parallel group");
   declare(app, flags);
+  declare_device(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -23,7 +23,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option("--drafter", o.drafter, "Folder of the DFlash drafter's checkpoint");
   app.add_option("--tp,--tensor-parallel-size", o.tp, "Worker processes, one shard each")
       ->check(CLI::IsMember({1, 2, 4, 8}));
-  app.add_option("--device", o.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  add_device_options(app, o.device);
   app.add_option("--draft", o.draft, "none, chain, tree or auto (chosen per request and step)")
       ->check(CLI::IsMember({"none", "chain", "tree", "auto"}));
   app.add_option("--budget", o.budget, "Draft nodes per round of tree or chain; 0: 16")
@@ -56,7 +56,7 @@ Status complete(EngineOptions& o) {
     return Error{ErrorCode::invalid_argument, field, message};
   };
   if (o.model.empty()) return invalid("--model", "is required");
-  if (o.device == "cuda") return invalid("--device", "this build runs on cpu only");
+  COPSE_RETURN_IF_ERROR(check_device(o.device, o.tp));
   if (o.drafter.empty() && (o.draft == "chain" || o.draft == "tree")) {
     return invalid("--drafter", "is required by --draft chain and --draft tree");
   }
@@ -87,6 +87,8 @@ std::vector<std::string> coordinator_arguments(const EngineOptions& o,
   add("--max-num-seqs", std::to_string(o.max_num_seqs));
   if (o.max_model_len > 0) add("--max-model-len", std::to_string(o.max_model_len));
   if (o.kv_memory_mb > 0) add("--kv-memory-mb", std::to_string(o.kv_memory_mb));
+  const std::vector<std::string> device = device_arguments(o.device);
+  arguments.insert(arguments.end(), device.begin(), device.end());
   add("--log-level", o.log_level);
   return arguments;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "tools/cli/device_options.h"
 
 namespace copse::cli {
 
@@ -13,7 +14,7 @@ struct EngineOptions {
   std::string model;    // folder of the target's checkpoint
   std::string drafter;  // folder of the DFlash drafter; empty: no drafting
   int tp = 1;
-  std::string device = "cpu";
+  DeviceOptions device;
   std::string draft = "auto";  // none, chain, tree, auto
   int budget = 0;              // nodes of a tree or chain; 0: the server's choice
   int threads = 0;             // per worker; 0: cores / tp, at least 1

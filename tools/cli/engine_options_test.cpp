@@ -35,8 +35,20 @@ TEST(EngineOptions, NamesTheFlagAtFault) {
   EXPECT_EQ(field([](EngineOptions& o) { o.model.clear(); }), "--model");
   EXPECT_EQ(field([](EngineOptions& o) { o.max_model_len = 1; }), "--max-model-len");
   EXPECT_EQ(field([](EngineOptions& o) { o.max_model_len = 2; }), "none");
-  EXPECT_EQ(field([](EngineOptions& o) { o.device = "cuda"; }), "--device");
   EXPECT_EQ(field([](EngineOptions& o) { o.drafter.clear(), o.draft = "tree"; }), "--drafter");
+}
+
+// Where there is a GPU the flags go to the workers; elsewhere one sentence says what is missing.
+TEST(EngineOptions, CudaNeedsThisBuildsPluginAndAGpu) {
+  EngineOptions options = embedded_pair();
+  options.device.device = "cuda";
+  const Status status = complete(options);
+  if (status.ok()) {
+    EXPECT_THAT(coordinator_arguments(options, "/run"), Contains("--dtype"));
+    return;
+  }
+  EXPECT_THAT(status.error().field, HasSubstr("device"));
+  EXPECT_THAT(status.error().message, HasSubstr("cuda was asked for"));
 }
 
 TEST(EngineOptions, WithoutADrafterNothingIsDrafted) {

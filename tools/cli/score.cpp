@@ -10,8 +10,10 @@
 
 #include "base/json.h"
 #include "kernels/common/thread_pool.h"
+#include "model/cuda/plugin.h"
 #include "model/score/scorer.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/device_options.h"
 #include "tools/cli/model_folder.h"
 #include "transport/collective/local.h"
 #include "transport/collective/shm.h"
@@ -26,9 +28,40 @@ struct ScoreOptions {
   int tp = 1;
   int threads = 1;
   bool json = false;
+  DeviceOptions device;
 };
 
+// On a GPU; `host` is where the ranks meet.
+Outcome score_rank_cuda(const ScoreOptions& options, const ScoreInput& input, Collective& host) {
+  COPSE_TRY(const auto prepare, cuda_function<CudaPrepareFunction>("copse_cuda_prepare"));
+  COPSE_TRY(const auto join, cuda_function<CudaJoinFunction>("copse_cuda_join"));
+  COPSE_TRY(const auto load, cuda_function<CudaLoadScorerFunction>("copse_cuda_load_scorer"));
+  CudaGroupOptions group;
+  group.rank = host.rank();
+  group.world_size = host.world_size();
+  group.share_gpu = options.device.share_gpu;
+  group.device = group.share_gpu ? 0 : group.rank;
+  prepare(&group);
+  Result<std::unique_ptr<DeviceCollective>> joined =
+      Error{ErrorCode::internal, "collective", "nobody joined it"};
+  join(&group, &host, &joined);
+  COPSE_TRY(const std::unique_ptr<DeviceCollective> ranks, std::move(joined));
+  CudaScoreOptions scoring;
+  scoring.model = options.model;
+  scoring.device = group.device;
+  scoring.float32 = options.device.dtype == "float32";
+  Result<std::unique_ptr<CudaScorer>> loaded =
+      Error{ErrorCode::internal, "device", "nothing was loaded"};
+  load(&scoring, ranks.get(), &loaded);
+  COPSE_TRY_MODEL(const std::unique_ptr<CudaScorer> scorer, std::move(loaded));
+  COPSE_TRY(const ScoreOutput output, scorer->score(input));
+  if (host.rank() != 0) return kSuccess;
+  COPSE_RETURN_IF_ERROR(write_score(options.out, output));
+  return kSuccess;
+}
+
 Outcome score_rank(const ScoreOptions& options, const ScoreInput& input, Collective& group) {
+  if (options.device.device == "cuda") return score_rank_cuda(options, input, group);
   ThreadPool threads(options.threads);
   COPSE_TRY_MODEL(const auto scorer, Scorer::load(options.model, group, threads));
   COPSE_TRY(const ScoreOutput output, scorer->score(input));
@@ -91,6 +124,7 @@ Outcome run(ScoreOptions& options) {
     if (value.empty()) return Error{ErrorCode::invalid_argument, flag, "is required"};
   }
   options.threads = usable_threads(options.threads);
+  COPSE_RETURN_IF_ERROR(check_device(options.device, options.tp));
   COPSE_RETURN_IF_ERROR(check_folder("--model", options.model));
   COPSE_TRY_MODEL(const ModelConfig config, read_model_config(options.model));
   COPSE_TRY(const ScoreInput input, read_input(options.input, config));
@@ -116,6 +150,7 @@ Run add_score(CLI::App& app) {
       ->check(CLI::IsMember({1, 2, 4, 8}));
   app.add_option("--threads", options->threads, "Compute threads per process")
       ->check(CLI::Range(1, limits::worker_threads));
+  add_device_options(app, options->device);
   app.add_flag("--json", options->json, "Print one JSON object");
   return [options] { return run(*options); };
 }
