@@ -20,7 +20,32 @@ bool fits_portable(const VerifyShape& shape) {
 }
 
 template <class T>
+bool fits_hopper(const VerifyShape& shape) {
+  return sizeof(T) == 2 && shape.latent == 512 && shape.rope == 64 && device_info().hopper();
+}
+
+int tiles_max(const VerifyShape& shape, int tile_queries) {
+  const int queries = shape.rows_per_sequence_max * shape.heads;
+  return (queries + tile_queries - 1) / tile_queries * shape.sequences_max;
+}
+
+VerifyPlanShape hopper_plan_shape(const VerifyShape& shape) {
+  VerifyPlanShape plan;
+  plan.heads = shape.heads;
+  plan.sequences = shape.sequences_max;
+  plan.tile_queries = hopper_tile_queries(shape.heads * shape.rows_per_sequence_max);
+  plan.workers = device_info().multiprocessors;
+  plan.partials_max = 3 * plan.workers;
+  plan.items_max = tiles_max(shape, plan.tile_queries) + plan.partials_max;
+  plan.block_cost = hopper_block_cost(plan.tile_queries);
+  plan.item_cost = 3000;
+  plan.merge_cost = 4000;
+  return plan;
+}
+
+template <class T>
 VerifyPlanShape plan_shape(const VerifyShape& shape) {
+  if (verify_version<T>(shape) == VerifyVersion::hopper) return hopper_plan_shape(shape);
   const int multiprocessors = device_info().multiprocessors;
   VerifyPlanShape plan;
   plan.heads = shape.heads;
@@ -30,13 +55,13 @@ VerifyPlanShape plan_shape(const VerifyShape& shape) {
   plan.block_cost = 4000;
   plan.item_cost = 4000;
   plan.merge_cost = 4000;
-  const int tiles = (shape.rows_per_sequence_max * shape.heads + plan.tile_queries - 1) /
-                    plan.tile_queries * shape.sequences_max;
+  const int tiles = tiles_max(shape, plan.tile_queries);
   plan.partials_max = 2 * plan.workers;
   if (verify_version<T>(shape) == VerifyVersion::prefix_tail) {
     plan.prefix_only = true;
     plan.partials_max = max(2 * plan.workers, tiles) + tiles;
   }
+  plan.items_max = tiles + plan.partials_max;
   return plan;
 }
 
@@ -45,6 +70,7 @@ VerifyPlanShape plan_shape(const VerifyShape& shape) {
 template <class T>
 VerifyVersion verify_version(const VerifyShape& shape) {
   if (shape.version != VerifyVersion::automatic) return shape.version;
+  if (fits_hopper<T>(shape)) return VerifyVersion::hopper;
   return fits_portable(shape) ? VerifyVersion::portable : VerifyVersion::naive;
 }
 
@@ -71,6 +97,7 @@ Status verify_attention(const VerifyAttentionCall<T>& call, Stream stream) {
   check_shape(shape);
   const VerifyVersion version = verify_version<T>(shape);
   CHECK(version == VerifyVersion::naive || fits_portable(shape));
+  CHECK(version != VerifyVersion::hopper || fits_hopper<T>(shape));
   const VerifyPlanShape plan = plan_shape<T>(shape);
   VerifyArguments<T> args = {};
   args.heads = shape.heads;
@@ -88,6 +115,9 @@ Status verify_attention(const VerifyAttentionCall<T>& call, Stream stream) {
   const int rows_max = shape.rows_per_sequence_max;
   if (version == VerifyVersion::naive) return launch_verify_naive(args, rows_max, stream);
   verify_workspace_layout(plan, shape.latent, call.workspace, &args.workspace);
+  if constexpr (sizeof(T) == 2) {
+    if (version == VerifyVersion::hopper) return launch_verify_hopper(call, args, plan, stream);
+  }
   COPSE_RETURN_IF_ERROR(launch_verify_portable(args, plan, stream));
   const bool tail = version == VerifyVersion::prefix_tail;
   if (tail) COPSE_RETURN_IF_ERROR(launch_verify_tail(args, rows_max, stream));

@@ -208,15 +208,16 @@ TEST_P(VerifyAttentionCuda, OneGraphServesAllLengths) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Versions, VerifyAttentionCuda,
-    ::testing::Values(Kind{"naive_f32", VerifyVersion::naive, false},
-                      Kind{"naive_bf16", VerifyVersion::naive, true},
-                      Kind{"portable_f32", VerifyVersion::portable, false},
-                      Kind{"portable_bf16", VerifyVersion::portable, true},
-                      Kind{"prefix_tail_f32", VerifyVersion::prefix_tail, false},
-                      Kind{"prefix_tail_bf16", VerifyVersion::prefix_tail, true}),
-    [](const auto& test) { return test.param.name; });
+const Kind kinds[] = {{"naive_f32", VerifyVersion::naive, false},
+                      {"naive_bf16", VerifyVersion::naive, true},
+                      {"portable_f32", VerifyVersion::portable, false},
+                      {"portable_bf16", VerifyVersion::portable, true},
+                      {"prefix_tail_f32", VerifyVersion::prefix_tail, false},
+                      {"prefix_tail_bf16", VerifyVersion::prefix_tail, true},
+                      {"hopper_bf16", VerifyVersion::hopper, true}};
+
+INSTANTIATE_TEST_SUITE_P(Versions, VerifyAttentionCuda, ::testing::ValuesIn(kinds),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace copse::kernels::cuda

@@ -41,15 +41,43 @@ __device__ int cost_of(const VerifyPlanShape& shape, const Lengths& lengths, int
   return static_cast<int>(cost < INT_MAX ? cost : INT_MAX - 1);
 }
 
+__device__ VerifyItem item_of(const VerifySequence& sequence, const VerifyPlanSequence& plan, int s,
+                              int index) {
+  VerifyItem item = {};
+  item.sequence = s;
+  item.tile = index % plan.tiles;
+  item.split = index / plan.tiles;
+  item.splits = plan.splits;
+  const auto bound = [&](int split) {
+    return static_cast<int>(static_cast<long long>(plan.blocks) * split / plan.splits);
+  };
+  item.first_block = bound(item.split);
+  item.last_block = bound(item.split + 1);
+  item.prefix_blocks = plan.prefix_blocks;
+  item.partial = plan.first_partial + index;
+  item.tiles = plan.tiles;
+  item.first_row = sequence.first_row;
+  item.rows = sequence.rows;
+  item.prefix_length = sequence.prefix_length;
+  item.slot = sequence.slot;
+  item.mask_words = sequence.mask_words;
+  item.pages = sequence.pages;
+  item.ancestors = sequence.ancestors;
+  for (int i = 0; i < 4; ++i) {
+    const int block = item.first_block + i;
+    if (block < min(item.last_block, plan.prefix_blocks)) item.first_pages[i] = item.pages[block];
+  }
+  return item;
+}
+
 __global__ void __launch_bounds__(threads)
-    plan_kernel(VerifyPlanShape shape, const VerifySequence* sequences, VerifyPlan* plan,
-                unsigned* counters) {
+    plan_kernel(VerifyPlanShape shape, const VerifySequence* sequences, VerifyWorkspace workspace) {
   __shared__ Lengths lengths;
   __shared__ int prefix_blocks[verify_sequences_max];
   __shared__ int costs[threads];
   __shared__ int runs[threads];
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < shape.partials_max; i += threads) counters[i] = 0;
+  for (int i = thread; i < shape.partials_max; i += threads) workspace.counters[i] = 0;
   if (thread < shape.sequences) {
     const int rows = sequences[thread].rows;
     const int prefix = ceil_div(sequences[thread].prefix_length, verify_block_tokens);
@@ -85,17 +113,27 @@ __global__ void __launch_bounds__(threads)
     }
     __syncthreads();
   }
-  if (thread != 0) return;
-  int items = 0;
-  int partials = 0;
-  for (int s = 0; s < shape.sequences; ++s) {
-    const int tiles = lengths.tiles[s];
-    const int splits = tiles == 0 ? 0 : ceil_div(lengths.blocks[s], runs[0]);
-    plan->sequences[s] = {items, partials, splits, tiles, lengths.blocks[s], prefix_blocks[s]};
-    items += tiles * splits;
-    partials += partials_of(shape, tiles, splits);
+  __shared__ VerifyPlanSequence planned[verify_sequences_max];
+  if (thread == 0) {
+    int items = 0;
+    int partials = 0;
+    for (int s = 0; s < shape.sequences; ++s) {
+      const int tiles = lengths.tiles[s];
+      const int splits = tiles == 0 ? 0 : ceil_div(lengths.blocks[s], runs[0]);
+      planned[s] = {items, partials, splits, tiles, lengths.blocks[s], prefix_blocks[s]};
+      workspace.plan->sequences[s] = planned[s];
+      items += tiles * splits;
+      partials += partials_of(shape, tiles, splits);
+    }
+    workspace.plan->items = items;
   }
-  plan->items = items;
+  __syncthreads();
+  for (int s = 0; s < shape.sequences; ++s) {
+    const VerifySequence sequence = sequences[s];
+    for (int i = thread; i < planned[s].tiles * planned[s].splits; i += threads) {
+      workspace.items[planned[s].first_item + i] = item_of(sequence, planned[s], s, i);
+    }
+  }
 }
 
 std::size_t aligned(std::size_t bytes) {
@@ -117,6 +155,8 @@ std::size_t verify_workspace_layout(const VerifyPlanShape& shape, int latent, vo
   const auto queries = partials * static_cast<std::size_t>(shape.tile_queries);
   VerifyWorkspace result;
   result.plan = reinterpret_cast<VerifyPlan*>(take(sizeof(VerifyPlan)));
+  result.items = reinterpret_cast<VerifyItem*>(
+      take(static_cast<std::size_t>(shape.items_max) * sizeof(VerifyItem)));
   result.counters = reinterpret_cast<unsigned*>(take(partials * sizeof(unsigned)));
   result.stats = reinterpret_cast<float2*>(take(queries * sizeof(float2)));
   result.partials =
@@ -127,7 +167,7 @@ std::size_t verify_workspace_layout(const VerifyPlanShape& shape, int latent, vo
 
 Status launch_verify_plan(const VerifyPlanShape& shape, const VerifySequence* sequences,
                           const VerifyWorkspace& workspace, Stream stream) {
-  plan_kernel<<<1, threads, 0, stream>>>(shape, sequences, workspace.plan, workspace.counters);
+  plan_kernel<<<1, threads, 0, stream>>>(shape, sequences, workspace);
   return launched("verify_plan");
 }
 

@@ -36,6 +36,7 @@ struct VerifyPlanShape {
   int heads = 0;
   int sequences = 0;
   int tile_queries = 0;
+  int items_max = 0;         // that the workspace has room for
   int workers = 0;           // blocks of threads that take items, all resident at once
   int partials_max = 0;      // that the workspace has room for
   bool prefix_only = false;  // blocks of the tail are not items, but one more partial of each tile
@@ -44,19 +45,33 @@ struct VerifyPlanShape {
   int merge_cost = 0;  // of having split tiles at all
 };
 
-// One item as a block of threads finds it.
-struct VerifyItem {
+// One item with all that a block of threads needs to begin: one read, no search.
+struct alignas(16) VerifyItem {
   int sequence;
   int tile;
   int split;
+  int splits;
   int first_block;
   int last_block;  // one past the last
-  int splits;
-  int partial;  // its place among partial results
+  int prefix_blocks;
+  int partial;  // its place among partial results; that of split 0 is split * tiles before it
+  int tiles;    // of the sequence
+  // Of the sequence, as in VerifySequence.
+  int first_row;
+  int rows;
+  int prefix_length;
+  int slot;
+  int mask_words;
+  int unused[2];
+  const PageId* pages;
+  const std::uint64_t* ancestors;
+  PageId first_pages[4];  // of the first blocks, as far as they are pages
 };
+static_assert(sizeof(VerifyItem) == 96);
 
 struct VerifyWorkspace {
   VerifyPlan* plan;
+  VerifyItem* items;   // [items_max]
   unsigned* counters;  // [partials_max]: arrivals at the tile first_partial + tile, since the plan
   float2* stats;       // [partial][tile_queries]: largest score (base 2 exponent), sum
   float* partials;     // [partial][tile_queries][latent]
@@ -66,33 +81,5 @@ std::size_t verify_workspace_layout(const VerifyPlanShape& shape, int latent, vo
                                     VerifyWorkspace* workspace);
 Status launch_verify_plan(const VerifyPlanShape& shape, const VerifySequence* sequences,
                           const VerifyWorkspace& workspace, Stream stream);
-
-#ifdef __CUDACC__
-// The item with this index; every lane of the calling warp gets it.
-__device__ inline VerifyItem find_item(const VerifyPlan& plan, int sequences, int item) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  VerifyPlanSequence mine = {};
-  if (lane < sequences) mine = plan.sequences[lane];
-  const int inside = item - mine.first_item;
-  const bool owner = inside >= 0 && inside < mine.tiles * mine.splits;
-  const unsigned owners = __ballot_sync(0xffffffffu, owner);
-  const int source = __ffs(static_cast<int>(owners)) - 1;
-  const auto of_owner = [&](int value) { return __shfl_sync(0xffffffffu, value, source); };
-  VerifyItem result;
-  result.sequence = source;
-  const int tiles = of_owner(mine.tiles);
-  const int index = of_owner(inside);
-  const int blocks = of_owner(mine.blocks);
-  result.splits = of_owner(mine.splits);
-  result.tile = index % tiles;
-  result.split = index / tiles;
-  result.first_block =
-      static_cast<int>(static_cast<long long>(blocks) * result.split / result.splits);
-  result.last_block =
-      static_cast<int>(static_cast<long long>(blocks) * (result.split + 1) / result.splits);
-  result.partial = of_owner(mine.first_partial) + index;
-  return result;
-}
-#endif
 
 }  // namespace copse::kernels::cuda

@@ -294,7 +294,7 @@ __device__ void store_item(const VerifyArguments<T>& args, const VerifySequence&
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 2)
     portable_kernel(VerifyArguments<T> args, bool always_partial, int stages) {
   using Math = typename MathOf<T>::Type;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -313,9 +313,9 @@ __global__ void __launch_bounds__(threads)
   constexpr int steps_of_block = verify_block_tokens / Math::tokens;
   for (int index = static_cast<int>(blockIdx.x); index < plan.items;
        index += static_cast<int>(gridDim.x)) {
-    const VerifyItem item = find_item(plan, args.sequences_max, index);
+    const VerifyItem item = args.workspace.items[index];
     const VerifySequence sequence = args.sequences[item.sequence];
-    const int prefix_blocks = plan.sequences[item.sequence].prefix_blocks;
+    const int prefix_blocks = item.prefix_blocks;
     const int first_query = item.tile * Math::queries;
     const auto load_step = [&](int step) {
       load_keys<Math>(args, sequence, prefix_blocks, item.first_block + step / steps_of_block,

@@ -26,6 +26,10 @@ struct VerifyArguments {
 };
 
 int portable_tile_queries(bool bf16);
+// For tiles of up to `queries` (row, head) pairs of one sequence.
+int hopper_tile_queries(int queries);
+// What a block of keys costs a tile, roughly, in nanoseconds.
+int hopper_block_cost(int tile_queries);
 
 // Each version launches what it needs for one layer.
 template <class T>
@@ -35,6 +39,10 @@ Status launch_verify_portable(const VerifyArguments<T>& args, const VerifyPlanSh
                               Stream stream);
 template <class T>
 Status launch_verify_tail(const VerifyArguments<T>& args, int rows_max, Stream stream);
+// The whole layer, merge included.
+Status launch_verify_hopper(const VerifyAttentionCall<Bf16>& call,
+                            const VerifyArguments<Bf16>& arguments, const VerifyPlanShape& plan,
+                            Stream stream);
 // extra: partial results of each tile beyond its splits (prefix_tail: 1).
 template <class T>
 Status launch_verify_merge(const VerifyArguments<T>& args, int rows_max, int extra, Stream stream);
