@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "kernels/common/cuda/device.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/draft_attention/draft_split.cuh"
 
 namespace copse::kernels::cuda {
@@ -17,15 +17,24 @@ constexpr int merge_warps = 8;
 constexpr int dim_max = 256;
 constexpr int tile_queries = 64;  // of a block of the tensor core path
 constexpr int splits_max = 256;
+constexpr int cluster_max = 4;
 
-// Two blocks a multiprocessor, if a sequence can be cut so often.
-Layout layout_of(int sequences, int block, int heads, int kv_heads) {
+// The tensor core path has one block a multiprocessor, in clusters of at most four (of which 32
+// find room at once), the plain path two, if a sequence can be cut so often.
+Layout layout_of(int sequences, int block, int heads, int kv_heads, bool tensor_cores) {
   Layout layout;
   layout.group = heads / kv_heads;
   layout.queries = block * layout.group;
   const int tiles = (layout.queries + tile_queries - 1) / tile_queries;
-  const int wanted = 2 * device_info().multiprocessors / (sequences * kv_heads * tiles);
-  layout.splits = std::clamp(wanted, 1, splits_max);
+  const int others = sequences * kv_heads * tiles;
+  const int multiprocessors = device_info().multiprocessors;
+  const int blocks = tensor_cores ? multiprocessors / 32 * 32 : 2 * multiprocessors;
+  if (tensor_cores && device_info().major >= 9) {
+    while (layout.cluster < cluster_max && 2 * layout.cluster * others <= blocks) {
+      layout.cluster *= 2;
+    }
+  }
+  layout.splits = std::clamp(blocks / others, 1, splits_max) / layout.cluster * layout.cluster;
   return layout;
 }
 
@@ -35,17 +44,20 @@ __global__ void __launch_bounds__(merge_warps * 32)
     merge_kernel(DraftAttention<T> call, Layout layout, Parts parts) {
   __shared__ float weights[splits_max];
   __shared__ float sums[merge_warps][dim_max];
+  let_next_start();
+  wait_for_previous();
   const int query = static_cast<int>(blockIdx.x);
   const int kv_head = static_cast<int>(blockIdx.y);
   const int sequence = static_cast<int>(blockIdx.z);
   const int length = call.lengths[sequence];
   if (length < 0) return;
-  const int active = items_of(call, layout.splits, length).active;
+  const int splits = items_of(call, layout.splits, length).active;
+  const int active = (splits + layout.cluster - 1) / layout.cluster;
   if (active == 1) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t base =
-      (std::int64_t{sequence} * call.kv_heads + kv_head) * layout.splits * layout.queries + query;
+      (std::int64_t{sequence} * call.kv_heads + kv_head) * layout.parts() * layout.queries + query;
   const auto part = [&](int split) { return base + std::int64_t{split} * layout.queries; };
   float largest = -INFINITY;
   for (int s = lane; s < active; s += 32) largest = fmaxf(largest, parts.softmax[part(s)].x);
@@ -97,11 +109,11 @@ bool fits_tensor_cores(const DraftAttention<T>& call) {
 
 template <class T>
 Status merge(const DraftAttention<T>& call, const Layout& layout, Stream stream) {
-  if (layout.splits == 1) return {};
+  if (layout.parts() == 1) return {};
   const dim3 grid(static_cast<unsigned>(layout.queries), static_cast<unsigned>(call.kv_heads),
                   static_cast<unsigned>(call.sequences));
-  merge_kernel<T><<<grid, merge_warps * 32, 0, stream>>>(call, layout, parts_of(call, layout));
-  return launched("draft_attention, merge");
+  return launch_early("draft_attention, merge", merge_kernel<T>, {grid, dim3(merge_warps * 32)},
+                      stream, call, layout, parts_of(call, layout));
 }
 
 }  // namespace draft
@@ -114,10 +126,11 @@ Status draft_attention(const DraftAttention<T>& call, Stream stream) {
   CHECK(call.q_stride >= std::int64_t{call.heads} * call.dim);
   CHECK(call.kv_stride >= std::int64_t{call.kv_heads} * call.dim);
   if (call.sequences == 0) return {};
+  const bool tensor_cores = draft::fits_tensor_cores(call);
   const draft::Layout layout =
-      draft::layout_of(call.sequences, call.block, call.heads, call.kv_heads);
+      draft::layout_of(call.sequences, call.block, call.heads, call.kv_heads, tensor_cores);
   if constexpr (sizeof(T) == 2) {
-    if (draft::fits_tensor_cores(call)) {
+    if (tensor_cores) {
       COPSE_RETURN_IF_ERROR(draft::tensor_core(call, layout, stream));
       return draft::merge(call, layout, stream);
     }
@@ -128,7 +141,8 @@ Status draft_attention(const DraftAttention<T>& call, Stream stream) {
 
 std::size_t draft_attention_workspace_bytes(int sequences, int block, int heads, int kv_heads,
                                             int dim) {
-  const draft::Layout layout = draft::layout_of(sequences, block, heads, kv_heads);
+  // The plain path has a part for each split.
+  const draft::Layout layout = draft::layout_of(sequences, block, heads, kv_heads, false);
   const std::int64_t parts = std::int64_t{sequences} * kv_heads * layout.splits * layout.queries;
   return static_cast<std::size_t>((parts * (dim + 2) + 1) * std::int64_t{sizeof(float)});
 }

@@ -223,6 +223,16 @@ TEST_F(DraftAttentionCuda, LongContextsAreSplit) {
   run<float>({2, 1, 64, 16, 0}, {5000, 64}, 0);
 }
 
+// Many sequences leave few splits, so that a block walks many tiles.
+TEST_F(DraftAttentionCuda, ManySequencesOfManyTiles) {
+  std::vector<int> lengths(32, 1500);
+  lengths[3] = 1472;
+  lengths[7] = -1;
+  for (const int dim : {32, 64, 128}) run<Bf16>({1, 1, dim, 4, 0}, lengths, 0);
+  run<Bf16>({2, 1, 128, 4, 1000}, lengths, 0);
+  run<float>({1, 1, 32, 4, 0}, lengths, 0);
+}
+
 // What else is in the batch changes no bit, and a repeated call gives the same ones.
 TEST_F(DraftAttentionCuda, ASequenceIsTheSameInEveryCallOfItsShape) {
   const Shape shape = {4, 2, 64, 16, 0};

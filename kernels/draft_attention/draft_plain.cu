@@ -2,8 +2,8 @@
 // lane every 32nd value. Keys and values pass through shared memory in tiles of 32 tokens.
 #include <cuda_runtime.h>
 
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/draft_attention/draft_split.cuh"
 
 namespace copse::kernels::cuda::draft {
@@ -37,6 +37,8 @@ template <class T>
 __global__ void __launch_bounds__(warps * 32)
     plain_kernel(DraftAttention<T> call, Layout layout, Parts parts) {
   extern __shared__ float shared[];
+  let_next_start();
+  wait_for_previous();
   const int length = call.lengths[blockIdx.z];
   if (length < 0) return;
   const int split = static_cast<int>(blockIdx.x);

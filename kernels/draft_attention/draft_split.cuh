@@ -12,10 +12,12 @@ namespace copse::kernels::cuda::draft {
 struct Layout {
   int group = 0;    // query heads per key/value head
   int queries = 0;  // of one key/value head: block * group
-  int splits = 0;   // of a sequence's items, at most
+  int splits = 0;   // of a sequence's items, at most; a multiple of cluster
+  int cluster = 1;  // neighbouring splits whose sums leave the multiprocessors as one part
+  __host__ __device__ int parts() const { return splits / cluster; }
 };
 
-// Parts stand in the workspace as [sequences][kv_heads][splits][queries] of: dim sums of values
+// Parts stand in the workspace as [sequences][kv_heads][parts][queries] of: dim sums of values
 // weighted by exp(score - largest); and behind all of these the pair (largest, sum of weights).
 struct Parts {
   float* values = nullptr;
@@ -25,7 +27,7 @@ struct Parts {
 template <class T>
 Parts parts_of(const DraftAttention<T>& call, const Layout& layout) {
   const std::int64_t count =
-      std::int64_t{call.sequences} * call.kv_heads * layout.splits * layout.queries;
+      std::int64_t{call.sequences} * call.kv_heads * layout.parts() * layout.queries;
   // An even number of floats, so that pairs are aligned.
   const std::int64_t floats = (count * call.dim + 1) / 2 * 2;
   return {call.workspace, reinterpret_cast<float2*>(call.workspace + floats)};
@@ -109,7 +111,7 @@ __device__ inline bool visible(const DraftAttention<T>& call, const Tile<T>& til
 // Adds the parts of every query of an active sequence that has more than one; out is T.
 template <class T>
 Status merge(const DraftAttention<T>& call, const Layout& layout, Stream stream);
-// One of these fills the parts, or `out` itself where a sequence has one split.
+// One of these fills the parts, or `out` itself where a sequence has one part.
 template <class T>
 Status plain(const DraftAttention<T>& call, const Layout& layout, Stream stream);
 // dim is 32, 64 or 128, addresses and strides are aligned.

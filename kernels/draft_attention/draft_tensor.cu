@@ -1,21 +1,28 @@
-// bf16 on tensor cores (mma.sync m16n8k16, float32 sums). A block has four warps of 16 queries each
-// and walks its split's items: a page or the block's own rows, 64 tokens at most, which cp.async
-// brings three tiles ahead. Rows of shared memory are dim values in pieces of 16 bytes, swizzled so
-// that ldmatrix finds eight rows in eight different bank groups.
+// bf16 on tensor cores (mma.sync m16n8k16, float32 sums). A block has two groups of four warps of
+// 16 queries each, which walk its split's items in turns, each in its own time: a page or the
+// block's own rows, 64 tokens at most, which cp.async brings two tiles ahead. Rows of shared memory
+// are dim values in pieces of 16 bytes, swizzled so that ldmatrix finds eight rows in eight
+// different bank groups. The blocks of a cluster hold neighbouring splits; they add their sums
+// through distributed shared memory before they write one part.
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
+#include "kernels/common/cuda/cluster.cuh"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/draft_attention/draft_split.cuh"
 
 namespace copse::kernels::cuda::draft {
 namespace {
 
-constexpr int warps = 4;
-constexpr int threads = warps * 32;
-constexpr int tile_queries = warps * 16;
+constexpr int group_threads = 128;  // four warps of 16 queries each
+constexpr int groups = 2;
+constexpr int threads = groups * group_threads;
+constexpr int tile_queries = 64;
 constexpr int tile_tokens = limits::page_tokens;
 constexpr int stages = 3;
+constexpr int cluster_max = 4;
 constexpr float log2_e = 1.44269504088896341f;
 
 __device__ inline unsigned shared_address(const void* pointer) {
@@ -46,8 +53,7 @@ __device__ inline void load_matrices_transposed(unsigned (&out)[4], unsigned add
 }
 __device__ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0,
                                     unsigned b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -74,8 +80,8 @@ template <int kDim>
 __device__ void fetch(const Tile<Bf16>& tile, unsigned keys, unsigned values) {
   constexpr int pieces = kDim / 8;
 #pragma unroll
-  for (int i = 0; i < tile_tokens * pieces / threads; ++i) {
-    const int index = i * threads + static_cast<int>(threadIdx.x);
+  for (int i = 0; i < tile_tokens * pieces / group_threads; ++i) {
+    const int index = i * group_threads + static_cast<int>(threadIdx.x) % group_threads;
     const int t = index / pieces;
     const int piece = index % pieces;
     const bool readable = t >= tile.first && t < tile.end;
@@ -125,16 +131,20 @@ __device__ void load_queries(const DraftAttention<Bf16>& call, const Layout& lay
   }
 }
 
-// scores[n][..] of the 16 queries with tokens 8n .. 8n + 7.
+// scores[n][..] of the 16 queries with tokens 8n .. 8n + 7. The tokens' sums do not wait for each
+// other, so they are the inner loop.
 template <int kDim>
 __device__ void score(const Warp<kDim>& warp, unsigned keys, float (&scores)[8][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int n = 0; n < 8; n += 2) {
+  for (int n = 0; n < 8; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) scores[n][i] = scores[n + 1][i] = 0.0f;
+    for (int i = 0; i < 4; ++i) scores[n][i] = 0.0f;
+  }
 #pragma unroll
-    for (int k = 0; k < kDim / 16; ++k) {
+  for (int k = 0; k < kDim / 16; ++k) {
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
       unsigned key[4];
       const int token = n * 8 + (lane & 7) + (lane >> 4) * 8;
       load_matrices(key, keys + swizzled<kDim>(token, k * 2 + ((lane >> 3) & 1)));
@@ -214,61 +224,114 @@ __device__ void add_values(const float (&weights)[8][4], unsigned values, Warp<k
   }
 }
 
+// Sums of a group in shared memory, where the blocks of the cluster read them: per query kDim
+// values and 4 more floats of which two are the largest score, scaled, and the sum of weights.
 template <int kDim>
-__device__ void store(const DraftAttention<Bf16>& call, const Layout& layout, const Parts& parts,
-                      int sequence, int kv_head, int split, bool whole, int first,
-                      Warp<kDim>& warp) {
+constexpr int sum_stride() {
+  return kDim + 4;
+}
+template <int kDim>
+constexpr int sums_bytes() {
+  return tile_queries * sum_stride<kDim>() * 4;
+}
+
+template <int kDim>
+__device__ void share(float scale, Warp<kDim>& warp, float* sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = static_cast<int>(threadIdx.x) % group_threads / 32 * 16;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float sum = warp.sum[half];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const int query = first + lane / 4 + half * 8;
-    if (query >= layout.queries) continue;
-    const std::int64_t part =
-        ((std::int64_t{sequence} * call.kv_heads + kv_head) * layout.splits + split) *
-            layout.queries +
-        query;
-    const int head = kv_head * layout.group + query % layout.group;
-    Bf16* out = call.out +
-                ((std::int64_t{sequence} * call.block + warp.row[half]) * call.heads + head) * kDim;
+    float* to = sums + (first + lane / 4 + half * 8) * sum_stride<kDim>();
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
-      const float a = warp.out[n][half * 2];
-      const float b = warp.out[n][half * 2 + 1];
-      const int column = n * 8 + lane % 4 * 2;
-      if (whole) {
-        *reinterpret_cast<unsigned*>(out + column) = pack(a / sum, b / sum);
-      } else {
-        *reinterpret_cast<float2*>(parts.values + part * kDim + column) = make_float2(a, b);
-      }
+      *reinterpret_cast<float2*>(to + n * 8 + lane % 4 * 2) =
+          make_float2(warp.out[n][half * 2], warp.out[n][half * 2 + 1]);
     }
-    if (!whole && lane % 4 == 0) {
-      parts.softmax[part] = make_float2(warp.largest[half] * call.scale, sum);
+    if (lane % 4 == 0) {
+      to[kDim] = warp.largest[half] * scale;
+      to[kDim + 1] = sum;
     }
   }
+}
+
+// One query over the blocks of the cluster and their groups, in order; threads share out its
+// values.
+template <int kDim>
+__device__ void combine(const DraftAttention<Bf16>& call, const Layout& layout, const Parts& parts,
+                        int query, int split, bool last, unsigned sums, int sequence, int kv_head,
+                        int tile_query) {
+  constexpr int pieces = kDim / 4;
+  const int piece = static_cast<int>(threadIdx.x) % pieces;
+  const unsigned at = sums + static_cast<unsigned>(tile_query * sum_stride<kDim>() * 4);
+  const auto load = [&](int i, int offset) {
+    return load_of_rank(at + static_cast<unsigned>(i % groups * sums_bytes<kDim>() + offset),
+                        i / groups);
+  };
+  float4 softmax[cluster_max * groups];
+  float4 values[cluster_max * groups];
+  float largest = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < cluster_max * groups; ++i) {
+    if (i >= layout.cluster * groups) break;
+    softmax[i] = load(i, kDim * 4);
+    values[i] = load(i, piece * 16);
+    largest = fmaxf(largest, softmax[i].x);
+  }
+  float4 value = make_float4(0, 0, 0, 0);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < cluster_max * groups; ++i) {
+    if (i >= layout.cluster * groups) break;
+    // Where no token was seen by anybody of the cluster, the weight is that of nothing.
+    const float weight = largest == -INFINITY ? 0.0f : expf(softmax[i].x - largest);
+    sum = fmaf(weight, softmax[i].y, sum);
+    value.x = fmaf(weight, values[i].x, value.x);
+    value.y = fmaf(weight, values[i].y, value.y);
+    value.z = fmaf(weight, values[i].z, value.z);
+    value.w = fmaf(weight, values[i].w, value.w);
+  }
+  if (last) {
+    const int row = query / layout.group;
+    const int head = kv_head * layout.group + query % layout.group;
+    Bf16* out = call.out + ((std::int64_t{sequence} * call.block + row) * call.heads + head) * kDim;
+    *reinterpret_cast<uint2*>(out + piece * 4) =
+        make_uint2(pack(value.x / sum, value.y / sum), pack(value.z / sum, value.w / sum));
+    return;
+  }
+  const std::int64_t part = ((std::int64_t{sequence} * call.kv_heads + kv_head) * layout.parts() +
+                             split / layout.cluster) *
+                                layout.queries +
+                            query;
+  *reinterpret_cast<float4*>(parts.values + part * kDim + piece * 4) = value;
+  if (piece == 0) parts.softmax[part] = make_float2(largest, sum);
 }
 
 template <int kDim>
 __global__ void __launch_bounds__(threads)
     tensor_kernel(DraftAttention<Bf16> call, Layout layout, Parts parts) {
   extern __shared__ __align__(128) std::uint8_t shared[];
+  let_next_start();
+  wait_for_previous();
   const int split = static_cast<int>(blockIdx.x);
   const int sequence = static_cast<int>(blockIdx.z);
   const int length = call.lengths[sequence];
   if (length < 0) return;
   const Items items = items_of(call, layout.splits, length);
-  if (split >= items.active) return;
+  if (split / layout.cluster * layout.cluster >= items.active) return;  // the whole cluster
   const int tiles = (layout.queries + tile_queries - 1) / tile_queries;
   const int kv_head = static_cast<int>(blockIdx.y) / tiles;
-  const int first =
-      static_cast<int>(blockIdx.y) % tiles * tile_queries + static_cast<int>(threadIdx.x) / 32 * 16;
+  const int tile_first = static_cast<int>(blockIdx.y) % tiles * tile_queries;
+  const int group = static_cast<int>(threadIdx.x) / group_threads;
+  const int first = tile_first + static_cast<int>(threadIdx.x) % group_threads / 32 * 16;
   const int begin = split * items.per_split;
   const int end = min(begin + items.per_split, items.pages + 1);
   const unsigned base = shared_address(shared);
   const auto keys_of = [&](int item) {
-    return base + static_cast<unsigned>((item - begin) % stages * 2 * tile_bytes<kDim>());
+    const int stage = (item - begin) / groups % stages * groups + group;
+    return base + static_cast<unsigned>(stage * 2 * tile_bytes<kDim>());
   };
   const auto tile_at = [&](int item) {
     return tile_of(call, items, item, sequence, kv_head, length);
@@ -280,13 +343,14 @@ __global__ void __launch_bounds__(threads)
     commit_copies();
   };
 #pragma unroll
-  for (int i = 0; i < stages - 1; ++i) fetch_item(begin + i);
+  for (int i = 0; i < stages - 1; ++i) fetch_item(begin + group + i * groups);
   Warp<kDim> warp;
   load_queries(call, layout, sequence, kv_head, first, warp);
-  for (int item = begin; item < end; ++item) {
+  for (int item = begin + group; item < end; item += groups) {
     wait_copies<stages - 2>();
-    __syncthreads();  // the tile is here for all, and the one before it is read by all
-    fetch_item(item + stages - 1);
+    // The tile is here for all of the group, and the one before it is read by all.
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(group_threads) : "memory");
+    fetch_item(item + (stages - 1) * groups);
     if (first >= layout.queries) continue;
     float scores[8][4];
     score(warp, keys_of(item), scores);
@@ -294,12 +358,26 @@ __global__ void __launch_bounds__(threads)
     soften(call.scale * log2_e, warp, scores);
     add_values(scores, keys_of(item) + tile_bytes<kDim>(), warp);
   }
-  store(call, layout, parts, sequence, kv_head, split, items.active == 1, first, warp);
+  wait_copies<0>();
+  __syncthreads();  // the tiles' memory is free
+  share(call.scale, warp, reinterpret_cast<float*>(shared + group * sums_bytes<kDim>()));
+  cluster_barrier();
+  const int mine = tile_queries / layout.cluster;  // queries of this block
+  constexpr int at_once = threads / (kDim / 4);
+  for (int i = static_cast<int>(threadIdx.x) / (kDim / 4); i < mine; i += at_once) {
+    const int tile_query = split % layout.cluster * mine + i;
+    const int query = tile_first + tile_query;
+    if (query >= layout.queries) break;
+    combine<kDim>(call, layout, parts, query, split, items.active <= layout.cluster, base, sequence,
+                  kv_head, tile_query);
+  }
+  cluster_barrier();  // nobody leaves while others read its sums
 }
 
 template <int kDim>
 Status launch(const DraftAttention<Bf16>& call, const Layout& layout, Stream stream) {
-  constexpr int shared = stages * 2 * tile_bytes<kDim>();
+  constexpr int shared =
+      std::max(stages * groups * 2 * tile_bytes<kDim>(), groups * sums_bytes<kDim>());
   COPSE_RETURN_IF_ERROR(
       cuda_status(cudaFuncSetAttribute(tensor_kernel<kDim>,
                                        cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
@@ -308,8 +386,9 @@ Status launch(const DraftAttention<Bf16>& call, const Layout& layout, Stream str
   const dim3 grid(static_cast<unsigned>(layout.splits),
                   static_cast<unsigned>(tiles * call.kv_heads),
                   static_cast<unsigned>(call.sequences));
-  tensor_kernel<kDim><<<grid, threads, shared, stream>>>(call, layout, parts_of(call, layout));
-  return launched("draft_attention");
+  return launch_early("draft_attention", tensor_kernel<kDim>,
+                      {grid, dim3(threads), shared, static_cast<unsigned>(layout.cluster)}, stream,
+                      call, layout, parts_of(call, layout));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "base/check.h"
-#include "kernels/common/cuda/status.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/gather/gather_cuda.h"
 
 namespace copse::kernels::cuda {
@@ -13,6 +13,8 @@ constexpr std::int64_t row_bytes_max = std::int64_t{1} << 24;
 
 template <class Word>
 __global__ void __launch_bounds__(threads) copy_kernel(CopyRows call) {
+  let_next_start();
+  wait_for_previous();
   const std::int64_t index = call.index[blockIdx.x];
   const auto* from = static_cast<const std::byte*>(call.from) + index * call.from_stride;
   auto* to = static_cast<std::byte*>(call.out) + std::int64_t{blockIdx.x} * call.out_stride;
@@ -39,12 +41,12 @@ bool fits(const CopyRows& call) {
 }
 
 template <class Word>
-void launch(const CopyRows& call, Stream stream) {
+Status launch(const CopyRows& call, Stream stream) {
   const std::int64_t words = call.row_bytes / static_cast<std::int64_t>(sizeof(Word));
   constexpr std::int64_t per_block = threads * words_per_thread;
   const dim3 grid(static_cast<unsigned>(call.count),
                   static_cast<unsigned>((words + per_block - 1) / per_block));
-  copy_kernel<Word><<<grid, threads, 0, stream>>>(call);
+  return launch_early("copy_rows", copy_kernel<Word>, {grid, dim3(threads)}, stream, call);
 }
 
 }  // namespace
@@ -52,16 +54,10 @@ void launch(const CopyRows& call, Stream stream) {
 Status copy_rows(const CopyRows& call, Stream stream) {
   CHECK(call.row_bytes > 0 && call.row_bytes <= row_bytes_max && call.count >= 0);
   if (call.count == 0) return {};
-  if (fits<uint4>(call)) {
-    launch<uint4>(call, stream);
-  } else if (fits<std::uint32_t>(call)) {
-    launch<std::uint32_t>(call, stream);
-  } else if (fits<std::uint16_t>(call)) {
-    launch<std::uint16_t>(call, stream);
-  } else {
-    launch<std::uint8_t>(call, stream);
-  }
-  return launched("copy_rows");
+  if (fits<uint4>(call)) return launch<uint4>(call, stream);
+  if (fits<std::uint32_t>(call)) return launch<std::uint32_t>(call, stream);
+  if (fits<std::uint16_t>(call)) return launch<std::uint16_t>(call, stream);
+  return launch<std::uint8_t>(call, stream);
 }
 
 }  // namespace copse::kernels::cuda

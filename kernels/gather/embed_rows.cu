@@ -1,8 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "base/check.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/gather/gather_cuda.h"
 
 namespace copse::kernels::cuda {
@@ -15,6 +15,8 @@ constexpr int columns_per_block = 2048;
 
 template <class T>
 __global__ void __launch_bounds__(threads) embed_kernel(EmbedRows<T> call) {
+  let_next_start();
+  wait_for_previous();
   const std::int64_t row = blockIdx.x;
   const std::int64_t token = std::int64_t{call.tokens[row]} - call.first;
   const bool held = token >= 0 && token < call.count && call.tokens[row] >= 0;
@@ -34,8 +36,7 @@ Status embed_rows(const EmbedRows<T>& call, Stream stream) {
   if (call.rows == 0) return {};
   const dim3 grid(static_cast<unsigned>(call.rows),
                   static_cast<unsigned>((call.hidden + columns_per_block - 1) / columns_per_block));
-  embed_kernel<T><<<grid, threads, 0, stream>>>(call);
-  return launched("embed_rows");
+  return launch_early("embed_rows", embed_kernel<T>, {grid, dim3(threads)}, stream, call);
 }
 
 template Status embed_rows(const EmbedRows<float>&, Stream);

@@ -1,7 +1,7 @@
 // What one rank of eight of Kimi-K2 computes beside verify attention and experts, and its drafter's
 // attention: time, bytes that must move, and percent of the measured reading rate. Every call of a
 // graph uses another part of a pool larger than the L2, so weights and caches are cold.
-//   dense_cuda_bench [out.json]
+//   dense_cuda_bench [out.json [products | layer | small | draft]]
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -14,6 +14,7 @@
 #include "kernels/common/cuda/device.h"
 #include "kernels/common/cuda/device_memory.h"
 #include "kernels/draft_attention/draft_attention_cuda.h"
+#include "kernels/linear/library_gemm.h"
 #include "kernels/linear/linear_cuda.h"
 #include "kernels/rms_norm/rms_norm_cuda.h"
 #include "kernels/swiglu/swiglu_cuda.h"
@@ -86,6 +87,7 @@ struct Product {
   int outputs;
   bool float_out;
   int batch = 1;
+  bool swiglu = false;
 };
 
 constexpr Product products[] = {
@@ -95,8 +97,9 @@ constexpr Product products[] = {
     {"absorb v", 512, 128, false, 8},
     {"o", 8 * 128, 7168, true},
     {"dense gate + up", 7168, 2 * 18432 / 8, false},
+    {"dense SwiGLU", 7168, 18432 / 8, false, 1, true},
     {"dense down", 18432 / 8, 7168, true},
-    {"shared gate + up", 7168, 2 * 256, false},
+    {"shared SwiGLU", 7168, 256, false, 1, true},
     {"shared down", 256, 7168, true},
     {"router", 7168, 384, true},
     {"head", 7168, 163840 / 8, true},
@@ -108,6 +111,7 @@ GemmShape shape_of(const Product& product, int rows) {
                         ? dense_shape<Bf16, float>(rows, product.outputs, product.inputs)
                         : dense_shape<Bf16, Bf16>(rows, product.outputs, product.inputs);
   shape.batch = product.batch;
+  shape.swiglu = product.swiglu;
   if (product.batch > 1) {  // heads side by side
     shape.x_batch_stride = product.inputs;
     shape.x_stride = std::int64_t{product.batch} * product.inputs;
@@ -118,7 +122,14 @@ GemmShape shape_of(const Product& product, int rows) {
   return shape;
 }
 
-void run_products(Bench& b, DenseGemm& gemm) {
+std::size_t weight_bytes(const GemmShape& shape) {
+  return sizeof(Bf16) * static_cast<std::size_t>(shape.batch) *
+         static_cast<std::size_t>(shape.inputs) *
+         static_cast<std::size_t>(shape.outputs * (shape.swiglu ? 2 : 1));
+}
+
+// By our own choice, and beside it by the library.
+void run_products(Bench& b, DenseGemm& gemm, const Library& library) {
   for (const Product& product : products) {
     for (const int rows : row_counts) {
       const GemmShape shape = shape_of(product, rows);
@@ -127,19 +138,76 @@ void run_products(Bench& b, DenseGemm& gemm) {
         b.report(product.name, rows, prepared.error(), 0);
         continue;
       }
-      const std::size_t weight = sizeof(Bf16) * static_cast<std::size_t>(product.batch) *
-                                 static_cast<std::size_t>(product.inputs) *
-                                 static_cast<std::size_t>(product.outputs);
-      b.report(product.name, rows,
-               bench::graph_time_us(Bench::calls(weight), warm_up, replays,
-                                    [&](int i, Stream stream) {
-                                      return gemm.launch(shape, b.activations.data(),
-                                                         b.part<Bf16>(i, weight), b.outputs.data(),
-                                                         stream);
-                                    }),
+      const std::size_t weight = weight_bytes(shape);
+      const auto time = [&](const std::function<Status(const Bf16*, Stream)>& launch) {
+        return bench::graph_time_us(
+            Bench::calls(weight), warm_up, replays,
+            [&](int i, Stream stream) { return launch(b.part<Bf16>(i, weight), stream); });
+      };
+      b.report(product.name, rows, time([&](const Bf16* w, Stream stream) {
+                 return gemm.launch(shape, b.activations.data(), w, b.outputs.data(), stream);
+               }),
                gemm_bytes_moved(shape));
+      if (shape.swiglu) continue;
+      const auto plan = LibraryPlan::make(library, shape);
+      if (!plan.ok()) continue;
+      b.report(
+          std::string(product.name) + ", library", rows, time([&](const Bf16* w, Stream stream) {
+            return plan->launch(library, shape, b.activations.data(), w, b.outputs.data(), stream);
+          }),
+          gemm_bytes_moved(shape));
     }
   }
+}
+
+// The products of one layer of experts one behind the other, as in a step but without attention and
+// experts; by the library, the shared expert's SwiGLU is left out.
+Status run_layer(Bench& b, int rows, bool own, DenseGemm& gemm, const Library& library) {
+  std::vector<GemmShape> shapes;
+  std::vector<LibraryPlan> plans;
+  std::size_t weights = 0;
+  std::uint64_t bytes = 0;
+  for (const char* name : {"q_a + kv_a", "q_b", "absorb q", "absorb v", "o", "router",
+                           "shared SwiGLU", "shared down"}) {
+    const auto* product =
+        std::find_if(std::begin(products), std::end(products),
+                     [&](const Product& p) { return p.name == std::string(name); });
+    GemmShape shape = shape_of(*product, rows);
+    if (!own && shape.swiglu) {
+      shape.swiglu = false;
+      shape.y_stride = shape.outputs *= 2;
+    }
+    COPSE_RETURN_IF_ERROR(gemm.prepare(shape));
+    COPSE_TRY(LibraryPlan plan, LibraryPlan::make(library, shape));
+    plans.push_back(std::move(plan));
+    shapes.push_back(shape);
+    weights += weight_bytes(shape);
+    bytes += gemm_bytes_moved(shape);
+  }
+  const auto launch = [&](int i, Stream stream) -> Status {
+    const std::byte* w = b.part<std::byte>(i, weights);
+    std::byte* x = b.activations.data();
+    std::byte* y = b.outputs.data();
+    for (std::size_t p = 0; p < shapes.size(); ++p) {
+      if (own && p + 1 < shapes.size() && shapes[p + 1].swiglu) {  // the router beside it
+        const GemmCall router = {shapes[p], w, y};
+        w += weight_bytes(shapes[p]);
+        const GemmCall shared = {shapes[p + 1], w, y + (1 << 20)};
+        COPSE_RETURN_IF_ERROR(gemm.launch_pair(router, shared, x, stream));
+        ++p;
+      } else if (own) {
+        COPSE_RETURN_IF_ERROR(gemm.launch(shapes[p], x, w, y, stream));
+      } else {
+        COPSE_RETURN_IF_ERROR(plans[p].launch(library, shapes[p], x, w, y, stream));
+      }
+      w += weight_bytes(shapes[p]);
+      std::swap(x, y);
+    }
+    return {};
+  };
+  b.report(own ? "products of a layer" : "products of a layer, library", rows,
+           bench::graph_time_us(Bench::calls(weights), warm_up, replays, launch), bytes);
+  return {};
 }
 
 void run_norms(Bench& b) {
@@ -222,7 +290,7 @@ Status run_draft(Bench& b) {
   return {};
 }
 
-Status run(const char* path) {
+Status run(const char* path, const std::string& only) {
   COPSE_TRY(const DeviceInfo info, open_device(0));
   std::printf("%s, %d multiprocessors\n", info.name.c_str(), info.multiprocessors);
   Bench b;
@@ -234,9 +302,16 @@ Status run(const char* path) {
   COPSE_RETURN_IF_ERROR(fill(b.activations));
   b.json.open(path);
   COPSE_TRY(DenseGemm gemm, DenseGemm::create(b.workspace.data(), b.workspace.size()));
-  run_products(b, gemm);
-  run_norms(b);
-  COPSE_RETURN_IF_ERROR(run_draft(b));
+  COPSE_TRY(const Library library, Library::create(b.workspace.data(), b.workspace.size() / 2));
+  const auto wanted = [&](const char* part) { return only.empty() || only == part; };
+  if (wanted("products")) run_products(b, gemm, library);
+  for (const int rows : row_counts) {
+    if (!wanted("layer")) break;
+    COPSE_RETURN_IF_ERROR(run_layer(b, rows, true, gemm, library));
+    COPSE_RETURN_IF_ERROR(run_layer(b, rows, false, gemm, library));
+  }
+  if (wanted("small")) run_norms(b);
+  if (wanted("draft")) COPSE_RETURN_IF_ERROR(run_draft(b));
   b.json << "\n]\n";
   return {};
 }
@@ -245,7 +320,8 @@ Status run(const char* path) {
 }  // namespace copse::kernels::cuda
 
 int main(int argc, char** argv) {
-  const copse::Status status = copse::kernels::cuda::run(argc > 1 ? argv[1] : "dense_cuda.json");
+  const copse::Status status =
+      copse::kernels::cuda::run(argc > 1 ? argv[1] : "dense_cuda.json", argc > 2 ? argv[2] : "");
   if (!status.ok()) std::fprintf(stderr, "%s\n", describe(status.error()).c_str());
   return status.ok() ? 0 : 1;
 }

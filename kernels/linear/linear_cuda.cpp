@@ -1,169 +1,52 @@
-// The library is column-major: y^T [n][m] = W^T' x^T, where row-major W [n][k] is its transposed
-// [k][n] and x [m][k] is [k][m]. So its A is W (transposed), its B is x, its D is y.
+// Chooses who computes a shape, and keeps the choice.
 #include "kernels/linear/linear_cuda.h"
 
-#include <cublasLt.h>
-
-#include <string>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/linear/library_gemm.h"
+#include "kernels/linear/stream_gemm.h"
+#include "kernels/swiglu/swiglu_cuda.h"
 
 namespace copse::kernels::cuda {
 namespace {
 
-Status lt_status(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return {};
-  const ErrorCode code =
-      status == CUBLAS_STATUS_NOT_SUPPORTED ? ErrorCode::unsupported : ErrorCode::io;
-  return Error{code, "device", std::string(what) + ": " + cublasLtGetStatusString(status)};
-}
-
-cudaDataType_t data_type(GemmType type) {
-  return type == GemmType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
 std::int64_t element_bytes(GemmType type) {
   return type == GemmType::bf16 ? 2 : 4;
-}
-
-// The largest power of two up to 16 bytes that divides the distances between rows and products.
-std::uint32_t alignment(GemmType type, std::int64_t stride, std::int64_t batch_stride) {
-  std::uint32_t result = 16;
-  for (const std::int64_t bytes :
-       {stride * element_bytes(type), batch_stride * element_bytes(type)}) {
-    while (bytes % result != 0) result /= 2;
-  }
-  return result;
-}
-
-class Layout {
- public:
-  Layout() = default;
-  Layout(const Layout&) = delete;
-  Layout& operator=(const Layout&) = delete;
-  ~Layout() {
-    if (layout_ != nullptr) cublasLtMatrixLayoutDestroy(layout_);
-  }
-
-  // Column-major [rows][columns] in the library's words.
-  Status set(GemmType type, int rows, int columns, std::int64_t stride, int batch,
-             std::int64_t batch_stride) {
-    COPSE_RETURN_IF_ERROR(lt_status(
-        cublasLtMatrixLayoutCreate(&layout_, data_type(type), static_cast<std::uint64_t>(rows),
-                                   static_cast<std::uint64_t>(columns), stride),
-        "matrix layout"));
-    if (batch == 1) return {};
-    COPSE_RETURN_IF_ERROR(
-        lt_status(cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                                                   &batch, sizeof(batch)),
-                  "matrix layout"));
-    return lt_status(
-        cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                         &batch_stride, sizeof(batch_stride)),
-        "matrix layout");
-  }
-  cublasLtMatrixLayout_t get() const { return layout_; }
-
- private:
-  cublasLtMatrixLayout_t layout_ = nullptr;
-};
-
-struct Plan {
-  Plan() = default;
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
-  ~Plan() {
-    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
-  }
-
-  cublasLtMatmulDesc_t operation = nullptr;
-  Layout weight;
-  Layout x;
-  Layout y;
-  cublasLtMatmulAlgo_t algorithm;
-  std::size_t workspace_bytes = 0;
-  std::uint32_t x_alignment = 0;
-  std::uint32_t w_alignment = 0;
-  std::uint32_t y_alignment = 0;
-};
-
-Status describe_operation(const GemmShape& shape, Plan& plan) {
-  COPSE_RETURN_IF_ERROR(lt_status(
-      cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product"));
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  COPSE_RETURN_IF_ERROR(
-      lt_status(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA,
-                                               &transposed, sizeof(transposed)),
-                "product"));
-  COPSE_RETURN_IF_ERROR(plan.weight.set(shape.x_type, shape.inputs, shape.outputs, shape.w_stride,
-                                        shape.batch, shape.w_batch_stride));
-  COPSE_RETURN_IF_ERROR(plan.x.set(shape.x_type, shape.inputs, shape.rows, shape.x_stride,
-                                   shape.batch, shape.x_batch_stride));
-  return plan.y.set(shape.y_type, shape.outputs, shape.rows, shape.y_stride, shape.batch,
-                    shape.y_batch_stride);
-}
-
-// Wishes about the algorithm: what alignment it may count on, how much workspace, and that split
-// sums are added in float32.
-class Preference {
- public:
-  Preference() = default;
-  Preference(const Preference&) = delete;
-  Preference& operator=(const Preference&) = delete;
-  ~Preference() {
-    if (preference_ != nullptr) cublasLtMatmulPreferenceDestroy(preference_);
-  }
-
-  Status set(const Plan& plan, std::size_t workspace_bytes) {
-    COPSE_RETURN_IF_ERROR(lt_status(cublasLtMatmulPreferenceCreate(&preference_), "preference"));
-    const std::uint32_t reductions =
-        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const auto put = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
-      return lt_status(
-          cublasLtMatmulPreferenceSetAttribute(preference_, name, &value, sizeof(value)),
-          "preference");
-    };
-    COPSE_RETURN_IF_ERROR(put(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
-    COPSE_RETURN_IF_ERROR(
-        put(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes}));
-    COPSE_RETURN_IF_ERROR(put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, plan.w_alignment));
-    COPSE_RETURN_IF_ERROR(put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, plan.x_alignment));
-    COPSE_RETURN_IF_ERROR(put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, plan.y_alignment));
-    return put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, plan.y_alignment);
-  }
-  cublasLtMatmulPreference_t get() const { return preference_; }
-
- private:
-  cublasLtMatmulPreference_t preference_ = nullptr;
-};
-
-Status choose(cublasLtHandle_t library, std::size_t workspace_bytes, Plan& plan) {
-  Preference preference;
-  COPSE_RETURN_IF_ERROR(preference.set(plan, workspace_bytes));
-  cublasLtMatmulHeuristicResult_t best = {};
-  int found = 0;
-  COPSE_RETURN_IF_ERROR(
-      lt_status(cublasLtMatmulAlgoGetHeuristic(library, plan.operation, plan.weight.get(),
-                                               plan.x.get(), plan.y.get(), plan.y.get(),
-                                               preference.get(), 1, &best, &found),
-                "choosing a product"));
-  if (found == 0) {
-    return Error{ErrorCode::unsupported, "device", "the library has no product of this shape"};
-  }
-  plan.algorithm = best.algo;
-  plan.workspace_bytes = best.workspaceSize;
-  return {};
 }
 
 void check_shape(const GemmShape& s) {
   CHECK(s.rows > 0 && s.outputs > 0 && s.inputs > 0 && s.batch > 0);
   CHECK(s.x_stride >= s.inputs && s.w_stride >= s.inputs && s.y_stride >= s.outputs);
   CHECK(s.y_type == GemmType::float32 || (s.y_type == s.x_type && !s.accumulate));
+  CHECK(!s.swiglu || (s.y_type == s.x_type && !s.accumulate && s.batch == 1));
 }
 
-bool aligned(const void* address, std::uint32_t bytes) {
+// Gate and up side by side, in the workspace, where the library computes them.
+GemmShape both_halves(const GemmShape& shape) {
+  GemmShape both = shape;
+  both.swiglu = false;
+  both.outputs = 2 * shape.outputs;
+  both.y_stride = both.outputs;
+  return both;
+}
+
+template <class T>
+Status activate(const GemmShape& shape, const void* both, void* y, Stream stream) {
+  const auto* gate = static_cast<const T*>(both);
+  return swiglu(Swiglu<T>{.gate = gate,
+                          .up = gate + shape.outputs,
+                          .in_stride = std::int64_t{2} * shape.outputs,
+                          .out = static_cast<T*>(y),
+                          .out_stride = shape.y_stride,
+                          .rows = shape.rows,
+                          .columns = shape.outputs},
+                stream);
+}
+
+bool aligned(const void* address, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
@@ -182,21 +65,23 @@ struct Hash {
     mix(s.x_type);
     mix(s.y_type);
     mix(s.accumulate);
+    mix(s.swiglu);
     return hash;
   }
+};
+
+struct Choice {
+  bool streamed = false;
+  std::optional<LibraryPlan> library;
 };
 
 }  // namespace
 
 struct DenseGemm::State {
-  ~State() {
-    if (library != nullptr) cublasLtDestroy(library);
-  }
-
-  cublasLtHandle_t library = nullptr;
-  void* workspace = nullptr;
-  std::size_t workspace_bytes = 0;
-  std::unordered_map<GemmShape, std::unique_ptr<Plan>, Hash> plans;
+  Library library;
+  std::byte* halves = nullptr;  // of a SwiGLU by the library
+  std::size_t halves_bytes = 0;
+  std::unordered_map<GemmShape, Choice, Hash> choices;
 };
 
 DenseGemm::DenseGemm(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -206,44 +91,74 @@ DenseGemm::~DenseGemm() = default;
 
 Result<DenseGemm> DenseGemm::create(void* workspace, std::size_t workspace_bytes) {
   CHECK(aligned(workspace, 256));
-  auto state = std::make_unique<State>();
-  COPSE_RETURN_IF_ERROR(lt_status(cublasLtCreate(&state->library), "starting cuBLASLt"));
-  state->workspace = workspace;
-  state->workspace_bytes = workspace_bytes;
-  return DenseGemm(std::move(state));
+  const std::size_t of_library = workspace_bytes / 2 / 256 * 256;
+  COPSE_TRY(Library library, Library::create(workspace, of_library));
+  auto* halves = static_cast<std::byte*>(workspace) + of_library;
+  return DenseGemm(std::unique_ptr<State>(
+      new State{std::move(library), halves, workspace_bytes - of_library, {}}));
 }
 
 Status DenseGemm::prepare(const GemmShape& shape) {
   check_shape(shape);
-  if (state_->plans.contains(shape)) return {};
-  auto plan = std::make_unique<Plan>();
-  plan->x_alignment = alignment(shape.x_type, shape.x_stride, shape.x_batch_stride);
-  plan->w_alignment = alignment(shape.x_type, shape.w_stride, shape.w_batch_stride);
-  plan->y_alignment = alignment(shape.y_type, shape.y_stride, shape.y_batch_stride);
-  COPSE_RETURN_IF_ERROR(describe_operation(shape, *plan));
-  COPSE_RETURN_IF_ERROR(choose(state_->library, state_->workspace_bytes, *plan));
-  state_->plans.emplace(shape, std::move(plan));
+  if (state_->choices.contains(shape)) return {};
+  Choice choice;
+  if (stream_gemm::serves(shape)) {
+    COPSE_RETURN_IF_ERROR(stream_gemm::prepare(shape));
+    choice.streamed = true;
+  } else {
+    const GemmShape computed = shape.swiglu ? both_halves(shape) : shape;
+    const std::int64_t bytes =
+        std::int64_t{computed.rows} * computed.outputs * element_bytes(computed.y_type);
+    if (shape.swiglu && static_cast<std::size_t>(bytes) > state_->halves_bytes) {
+      return Error{ErrorCode::resource_exhausted, "device", "the workspace of products is small"};
+    }
+    COPSE_TRY(LibraryPlan plan, LibraryPlan::make(state_->library, computed));
+    choice.library.emplace(std::move(plan));
+  }
+  state_->choices.emplace(shape, std::move(choice));
   return {};
 }
 
 Status DenseGemm::launch(const GemmShape& shape, const void* x, const void* weight, void* y,
                          Stream stream) {
-  const auto found = state_->plans.find(shape);
-  CHECK(found != state_->plans.end());
-  const Plan& plan = *found->second;
-  CHECK(aligned(x, plan.x_alignment) && aligned(weight, plan.w_alignment) &&
-        aligned(y, plan.y_alignment));
-  const float one = 1.0f;
-  const float beta = shape.accumulate ? 1.0f : 0.0f;
-  return lt_status(
-      cublasLtMatmul(state_->library, plan.operation, &one, weight, plan.weight.get(), x,
-                     plan.x.get(), &beta, y, plan.y.get(), y, plan.y.get(), &plan.algorithm,
-                     state_->workspace, state_->workspace_bytes, stream),
-      "product");
+  const auto found = state_->choices.find(shape);
+  CHECK(found != state_->choices.end());
+  const Choice& choice = found->second;
+  if (choice.streamed) {
+    CHECK(aligned(x, 16) && aligned(weight, 16));
+    const stream_gemm::Part part[] = {{&shape, weight, y}};
+    return stream_gemm::launch(part, stream_gemm::cluster_of(part), x, stream);
+  }
+  if (!shape.swiglu) {
+    return choice.library->launch(state_->library, shape, x, weight, y, stream);
+  }
+  COPSE_RETURN_IF_ERROR(choice.library->launch(state_->library, both_halves(shape), x, weight,
+                                               state_->halves, stream));
+  return shape.x_type == GemmType::bf16 ? activate<Bf16>(shape, state_->halves, y, stream)
+                                        : activate<float>(shape, state_->halves, y, stream);
+}
+
+Status DenseGemm::launch_pair(const GemmCall& first, const GemmCall& second, const void* x,
+                              Stream stream) {
+  const auto streamed = [&](const GemmCall& call) {
+    const auto found = state_->choices.find(call.shape);
+    CHECK(found != state_->choices.end());
+    return found->second.streamed && call.shape.batch == 1 && aligned(call.weight, 16);
+  };
+  CHECK(first.shape.rows == second.shape.rows && first.shape.inputs == second.shape.inputs &&
+        first.shape.x_stride == second.shape.x_stride && first.shape.x_type == second.shape.x_type);
+  if (streamed(first) && streamed(second)) {
+    CHECK(aligned(x, 16));
+    const stream_gemm::Part parts[] = {{&first.shape, first.weight, first.y},
+                                       {&second.shape, second.weight, second.y}};
+    return stream_gemm::launch(parts, stream_gemm::cluster_of(parts), x, stream);
+  }
+  COPSE_RETURN_IF_ERROR(launch(first.shape, x, first.weight, first.y, stream));
+  return launch(second.shape, x, second.weight, second.y, stream);
 }
 
 std::size_t DenseGemm::plans() const {
-  return state_->plans.size();
+  return state_->choices.size();
 }
 
 std::uint64_t gemm_bytes_moved(const GemmShape& shape) {
@@ -253,7 +168,8 @@ std::uint64_t gemm_bytes_moved(const GemmShape& shape) {
   const std::int64_t in = element_bytes(shape.x_type);
   const std::int64_t out = element_bytes(shape.y_type) * (shape.accumulate ? 2 : 1);
   return static_cast<std::uint64_t>(shape.batch) *
-         (product(shape.rows, shape.inputs, in) + product(shape.outputs, shape.inputs, in) +
+         (product(shape.rows, shape.inputs, in) +
+          product(shape.outputs, shape.inputs, shape.swiglu ? 2 * in : in) +
           product(shape.rows, shape.outputs, out));
 }
 

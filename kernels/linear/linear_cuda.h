@@ -1,7 +1,9 @@
 #pragma once
-// y[m][n] (+)= sum over k of x[m][k] * W[n][k] on the GPU, by cuBLASLt. The weights stand as a
-// checkpoint stores them, [out][in] row-major; x, W are both float or both Bf16; y is float, or the
-// type of x. Sums are float32: bf16 products on tensor cores, float32 without TF32.
+// y[m][n] (+)= sum over k of x[m][k] * W[n][k] on the GPU. The weights stand as a checkpoint stores
+// them, [out][in] row-major; x, W are both float or both Bf16; y is float, or the type of x. Sums
+// are float32: bf16 products on tensor cores, float32 without TF32. Up to 64 rows of bf16 on a
+// Hopper GPU are computed by stream_gemm.h, at the speed of reading the weights; all else by
+// cuBLASLt.
 //
 // A batch of `batch` equal products is strided: product h reads x + h * x_batch_stride and
 // W + h * w_batch_stride and writes y + h * y_batch_stride, so that the heads of a row can stand
@@ -9,6 +11,7 @@
 //
 // A plan is chosen once per shape by prepare(): the same library, GPU and shape give the same plan,
 // so ranks choose alike and repeated calls give the same bits. No promise about bits across shapes.
+// A SwiGLU can be part of the product: y = silu(gate) * up, without a launch of its own.
 // launch() allocates nothing and does not synchronise. A plan's first launch loads its kernel: run
 // it once before capturing it into a graph.
 //
@@ -52,6 +55,9 @@ struct GemmShape {
   std::int64_t w_batch_stride = 0;
   std::int64_t y_batch_stride = 0;
   bool accumulate = false;  // y += instead of y =; y is float32
+  // W is [2 * outputs][inputs], all gates and then all ups, and y = silu(gate) * up is of x's type.
+  // Silu sees the float32 sums.
+  bool swiglu = false;
 
   bool operator==(const GemmShape&) const = default;
 };
@@ -69,10 +75,17 @@ GemmShape dense_shape(int rows, int outputs, int inputs) {
           .y_stride = outputs};
 }
 
+struct GemmCall {
+  GemmShape shape;
+  const void* weight = nullptr;
+  void* y = nullptr;
+};
+
 class DenseGemm {
  public:
-  // Enough for every split that cuBLASLt chooses on the shapes of README.md.
-  static constexpr std::size_t workspace_bytes_default = std::size_t{32} << 20;
+  // Half is for cuBLASLt's split sums, half for gate and up of a SwiGLU that it computes: 1024 rows
+  // of 8192 in float32 fit.
+  static constexpr std::size_t workspace_bytes_default = std::size_t{64} << 20;
 
   // The device is open. workspace: device memory, aligned to 256 bytes, used by one launch at a
   // time: all launches go to one stream, or to streams that wait for one another. It outlives this
@@ -82,10 +95,14 @@ class DenseGemm {
   DenseGemm& operator=(DenseGemm&&) noexcept;
   ~DenseGemm();
 
-  // Chooses how to compute this shape; nothing where it was chosen before. Errors: unsupported.
+  // Chooses how to compute this shape; nothing where it was chosen before. Errors: unsupported,
+  // resource_exhausted (a small workspace).
   Status prepare(const GemmShape& shape);
   // The shape was prepared.
   Status launch(const GemmShape& shape, const void* x, const void* weight, void* y, Stream stream);
+  // Two products of the same x (equal rows, inputs and x_stride, batch 1), both prepared. Few rows
+  // are one launch, which fills the GPU better than two small ones.
+  Status launch_pair(const GemmCall& first, const GemmCall& second, const void* x, Stream stream);
   std::size_t plans() const;
 
  private:

@@ -1,8 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "base/check.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/rms_norm/rms_norm_cuda.h"
 
 namespace copse::kernels::cuda {
@@ -28,6 +28,8 @@ __device__ float norm_scale(float square_sum, int dim, float eps) {
 
 template <class X, class Y>
 __global__ void __launch_bounds__(warps_per_block * 32) warp_norm_kernel(RmsNorm<X, Y> call) {
+  let_next_start();
+  wait_for_previous();
   const int index = static_cast<int>(blockIdx.x) * warps_per_block + static_cast<int>(threadIdx.y);
   if (index >= call.rows * call.heads) return;
   const std::int64_t row = index / call.heads;
@@ -55,6 +57,8 @@ template <class X, class Y>
 __global__ void __launch_bounds__(row_threads) block_norm_kernel(RmsNorm<X, Y> call) {
   extern __shared__ float row_values[];
   __shared__ float partials[32];
+  let_next_start();
+  wait_for_previous();
   const std::int64_t row = static_cast<int>(blockIdx.x) / call.heads;
   const std::int64_t head = static_cast<int>(blockIdx.x) % call.heads;
   const X* x = call.x + row * call.x_row_stride + head * call.x_head_stride;
@@ -91,60 +95,90 @@ __device__ void store4(Bf16* to, const Float4& v) {
   bits.w = from_float<Bf16>(v.values[3]).bits;
   *reinterpret_cast<ushort4*>(to) = bits;
 }
-__device__ Float4 load1(const float* from) {
-  return {{*from, 0, 0, 0}};
-}
+constexpr int pieces_max = 4;  // of four values that a thread of the fast kernel holds
 
-// kStep values at once: 4 where every row begins at 16 bytes, else 1.
-template <class T, int kStep>
+// A row in registers. Weights do not depend on the kernel in front: they are fetched before it has
+// ended.
+template <class T>
 __global__ void __launch_bounds__(row_threads) add_norm_kernel(AddRmsNorm<T> call) {
-  extern __shared__ float row_values[];
   __shared__ float partials[32];
   const std::int64_t row = blockIdx.x;
+  const auto at = [&](int piece) {
+    return (piece * row_threads + static_cast<int>(threadIdx.x)) * 4;
+  };
+  Float4 weights[pieces_max];
+  Float4 values[pieces_max];
+#pragma unroll
+  for (int j = 0; j < pieces_max; ++j) {
+    if (at(j) < call.dim && call.y != nullptr) weights[j] = load4(call.weight + at(j));
+  }
+  let_next_start();
+  wait_for_previous();
   float* residual = call.residual + row * call.dim;
-  const float* part = call.part == nullptr ? nullptr : call.part + row * call.dim;
-  T* features = call.features == nullptr ? nullptr : call.features + row * call.feature_stride;
-  const auto load = [](const float* from) {
-    if constexpr (kStep == 4) {
-      return load4(from);
-    } else {
-      return load1(from);
+#pragma unroll
+  for (int j = 0; j < pieces_max; ++j) {
+    if (at(j) < call.dim) values[j] = load4(residual + at(j));
+  }
+  if (call.part != nullptr) {
+    Float4 added[pieces_max];
+#pragma unroll
+    for (int j = 0; j < pieces_max; ++j) {
+      if (at(j) < call.dim) added[j] = load4(call.part + row * call.dim + at(j));
     }
-  };
-  const auto store = [](auto* to, const Float4& v) {
-    if constexpr (kStep == 4) {
-      store4(to, v);
-    } else {
-      *to = from_float<std::remove_reference_t<decltype(*to)>>(v.values[0]);
+#pragma unroll
+    for (int j = 0; j < pieces_max; ++j) {
+      if (at(j) >= call.dim) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[j].values[i] += added[j].values[i];
+      store4(residual + at(j), values[j]);
     }
-  };
+  }
   float sum = 0;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) * kStep; i < call.dim; i += row_threads * kStep) {
-    Float4 value = load(residual + i);
-    if (part != nullptr) {
-      const Float4 added = load(part + i);
 #pragma unroll
-      for (int j = 0; j < kStep; ++j) value.values[j] += added.values[j];
-      store(residual + i, value);
+  for (int j = 0; j < pieces_max; ++j) {
+    if (at(j) >= call.dim) continue;
+    if (call.features != nullptr) {
+      store4(call.features + row * call.feature_stride + at(j), values[j]);
     }
-    if (features != nullptr) store(features + i, value);
-    store(row_values + i, value);
 #pragma unroll
-    for (int j = 0; j < kStep; ++j) sum = fmaf(value.values[j], value.values[j], sum);
+    for (int i = 0; i < 4; ++i) sum = fmaf(values[j].values[i], values[j].values[i], sum);
   }
   if (call.y == nullptr) return;
   const float scale = norm_scale(block_sum(sum, partials), call.dim, call.eps);
-  T* y = call.y + row * call.dim;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) * kStep; i < call.dim; i += row_threads * kStep) {
-    Float4 value = load(row_values + i);
-    const Float4 weight = load(call.weight + i);
 #pragma unroll
-    for (int j = 0; j < kStep; ++j) {
-      value.values[j] = weight.values[j] * (value.values[j] * scale);
+  for (int j = 0; j < pieces_max; ++j) {
+    if (at(j) >= call.dim) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values[j].values[i] = weights[j].values[i] * (values[j].values[i] * scale);
     }
-    store(y + i, value);
+    store4(call.y + row * call.dim + at(j), values[j]);
+  }
+}
+
+// Any dim and alignment: the row stays in shared memory.
+template <class T>
+__global__ void __launch_bounds__(row_threads) add_norm_plain_kernel(AddRmsNorm<T> call) {
+  extern __shared__ float row_values[];
+  __shared__ float partials[32];
+  let_next_start();
+  wait_for_previous();
+  const std::int64_t row = blockIdx.x;
+  float* residual = call.residual + row * call.dim;
+  float sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < call.dim; i += row_threads) {
+    float value = residual[i];
+    if (call.part != nullptr) residual[i] = value += call.part[row * call.dim + i];
+    if (call.features != nullptr) {
+      call.features[row * call.feature_stride + i] = from_float<T>(value);
+    }
+    row_values[i] = value;
+    sum = fmaf(value, value, sum);
+  }
+  if (call.y == nullptr) return;
+  const float scale = norm_scale(block_sum(sum, partials), call.dim, call.eps);
+  for (int i = static_cast<int>(threadIdx.x); i < call.dim; i += row_threads) {
+    call.y[row * call.dim + i] = from_float<T>(call.weight[i] * (row_values[i] * scale));
   }
 }
 
@@ -163,31 +197,32 @@ Status rms_norm(const RmsNorm<X, Y>& call, Stream stream) {
   if (count == 0) return {};
   if (call.dim <= warp_dim_max) {
     const int blocks = (count + warps_per_block - 1) / warps_per_block;
-    warp_norm_kernel<X, Y>
-        <<<static_cast<unsigned>(blocks), dim3(32, warps_per_block), 0, stream>>>(call);
-  } else {
-    const std::size_t shared = static_cast<std::size_t>(call.dim) * sizeof(float);
-    block_norm_kernel<X, Y><<<static_cast<unsigned>(count), row_threads, shared, stream>>>(call);
+    return launch_early("rms_norm", warp_norm_kernel<X, Y>,
+                        {dim3(static_cast<unsigned>(blocks)), dim3(32, warps_per_block)}, stream,
+                        call);
   }
-  return launched("rms_norm");
+  return launch_early("rms_norm", block_norm_kernel<X, Y>,
+                      {dim3(static_cast<unsigned>(count)), dim3(row_threads),
+                       static_cast<std::size_t>(call.dim) * sizeof(float)},
+                      stream, call);
 }
 
 template <class T>
 Status add_rms_norm(const AddRmsNorm<T>& call, Stream stream) {
   CHECK(call.dim > 0 && call.dim <= dim_max && call.rows >= 0);
   if (call.rows == 0) return {};
-  const bool by_four = call.dim % 4 == 0 && call.feature_stride % 4 == 0 &&
-                       aligned(call.residual, 16) && aligned(call.part, 16) &&
-                       aligned(call.weight, 16) && aligned(call.y, 4 * sizeof(T)) &&
-                       aligned(call.features, 4 * sizeof(T));
-  const std::size_t shared = static_cast<std::size_t>(call.dim) * sizeof(float);
-  const auto rows = static_cast<unsigned>(call.rows);
-  if (by_four) {
-    add_norm_kernel<T, 4><<<rows, row_threads, shared, stream>>>(call);
-  } else {
-    add_norm_kernel<T, 1><<<rows, row_threads, shared, stream>>>(call);
+  const bool in_registers = call.dim % 4 == 0 && call.dim <= 4 * pieces_max * row_threads &&
+                            call.feature_stride % 4 == 0 && aligned(call.residual, 16) &&
+                            aligned(call.part, 16) && aligned(call.weight, 16) &&
+                            aligned(call.y, 4 * sizeof(T)) && aligned(call.features, 4 * sizeof(T));
+  const dim3 rows(static_cast<unsigned>(call.rows));
+  if (in_registers) {
+    return launch_early("add_rms_norm", add_norm_kernel<T>, {rows, dim3(row_threads)}, stream,
+                        call);
   }
-  return launched("add_rms_norm");
+  return launch_early("add_rms_norm", add_norm_plain_kernel<T>,
+                      {rows, dim3(row_threads), static_cast<std::size_t>(call.dim) * sizeof(float)},
+                      stream, call);
 }
 
 template Status rms_norm(const RmsNorm<float, float>&, Stream);

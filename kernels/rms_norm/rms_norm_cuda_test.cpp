@@ -120,7 +120,7 @@ TEST_F(RmsNormCuda, InPlace) {
 }
 
 TEST_F(RmsNormCuda, AddsCapturesAndNorms) {
-  for (const int dim : {31, 256, 2046, 7168}) {
+  for (const int dim : {31, 256, 2046, 7168, 9000}) {
     for (const int rows : {1, 9, 65}) {
       for (int options = 0; options < 8; ++options) {
         added<float>(rows, dim, options & 1, options & 2, options & 4);

@@ -1,8 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "base/check.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/rope/rope_cuda.h"
 
 namespace copse::kernels::cuda {
@@ -10,12 +10,14 @@ namespace {
 
 constexpr int threads = 256;
 
-unsigned blocks_for(std::int64_t items) {
-  return static_cast<unsigned>((items + threads - 1) / threads);
+dim3 blocks_for(std::int64_t items) {
+  return dim3(static_cast<unsigned>((items + threads - 1) / threads));
 }
 
 // cosf and sinf reduce arguments of any size exactly; an angle reaches 10^5.
 __global__ void __launch_bounds__(threads) angles_kernel(RopeAngles call) {
+  let_next_start();
+  wait_for_previous();
   const int pairs = call.dim / 2;
   const int index = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x);
   if (index >= call.rows * pairs) return;
@@ -30,6 +32,8 @@ __global__ void __launch_bounds__(threads) angles_kernel(RopeAngles call) {
 // Products and sums are rounded one by one, as in the reference.
 template <class T>
 __global__ void __launch_bounds__(threads) rope_kernel(Rope<T> call) {
+  let_next_start();
+  wait_for_previous();
   const int pairs = call.dim / 2;
   const std::int64_t index = std::int64_t{blockIdx.x} * threads + threadIdx.x;
   if (index >= std::int64_t{call.rows} * call.heads * pairs) return;
@@ -53,8 +57,9 @@ __global__ void __launch_bounds__(threads) rope_kernel(Rope<T> call) {
 Status rope_angles(const RopeAngles& call, Stream stream) {
   CHECK(call.dim > 0 && call.dim % 2 == 0 && call.rows >= 0);
   if (call.rows == 0) return {};
-  angles_kernel<<<blocks_for(std::int64_t{call.rows} * call.dim / 2), threads, 0, stream>>>(call);
-  return launched("rope_angles");
+  return launch_early("rope_angles", angles_kernel,
+                      {blocks_for(std::int64_t{call.rows} * call.dim / 2), dim3(threads)}, stream,
+                      call);
 }
 
 template <class T>
@@ -62,8 +67,7 @@ Status rope(const Rope<T>& call, Stream stream) {
   CHECK(call.dim > 0 && call.dim % 2 == 0 && call.heads > 0 && call.rows >= 0);
   if (call.rows == 0) return {};
   const std::int64_t items = std::int64_t{call.rows} * call.heads * (call.dim / 2);
-  rope_kernel<T><<<blocks_for(items), threads, 0, stream>>>(call);
-  return launched("rope");
+  return launch_early("rope", rope_kernel<T>, {blocks_for(items), dim3(threads)}, stream, call);
 }
 
 template Status rope(const Rope<float>&, Stream);

@@ -1,8 +1,8 @@
 #include <cuda_runtime.h>
 
 #include "base/check.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/swiglu/swiglu_cuda.h"
 
 namespace copse::kernels::cuda {
@@ -22,6 +22,8 @@ __device__ float silu(float a) {
 template <class T, int kCount>
 __global__ void __launch_bounds__(threads) swiglu_kernel(Swiglu<T> call) {
   using Values = Pack<T, kCount>;
+  let_next_start();
+  wait_for_previous();
   const int packs = call.columns / kCount;
   const std::int64_t index = std::int64_t{blockIdx.x} * threads + threadIdx.x;
   if (index >= std::int64_t{call.rows} * packs) return;
@@ -42,10 +44,11 @@ bool aligned(const void* address) {
 }
 
 template <class T, int kCount>
-void launch(const Swiglu<T>& call, Stream stream) {
+Status launch(const Swiglu<T>& call, Stream stream) {
   const std::int64_t items = std::int64_t{call.rows} * (call.columns / kCount);
   const auto blocks = static_cast<unsigned>((items + threads - 1) / threads);
-  swiglu_kernel<T, kCount><<<blocks, threads, 0, stream>>>(call);
+  return launch_early("swiglu", swiglu_kernel<T, kCount>, {dim3(blocks), dim3(threads)}, stream,
+                      call);
 }
 
 }  // namespace
@@ -58,12 +61,7 @@ Status swiglu(const Swiglu<T>& call, Stream stream) {
   const bool by_sixteen = call.columns % wide == 0 && call.in_stride % wide == 0 &&
                           call.out_stride % wide == 0 && aligned(call.gate) && aligned(call.up) &&
                           aligned(call.out);
-  if (by_sixteen) {
-    launch<T, wide>(call, stream);
-  } else {
-    launch<T, 1>(call, stream);
-  }
-  return launched("swiglu");
+  return by_sixteen ? launch<T, wide>(call, stream) : launch<T, 1>(call, stream);
 }
 
 template Status swiglu(const Swiglu<float>&, Stream);
