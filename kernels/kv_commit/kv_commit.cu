@@ -1,16 +1,16 @@
-// A warp copies a row, a block a few rows of one layer and sequence; blocks behind a sequence's
+// A warp copies a row, a block a few rows of one layer and sequence; warps behind a sequence's
 // count end at once.
 #include <cuda_runtime.h>
 
 #include "base/bf16.h"
 #include "base/limits.h"
-#include "kernels/common/cuda/status.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/kv_commit/kv_commit_cuda.h"
 
 namespace copse::kernels::cuda {
 namespace {
 
-constexpr int warps = 8;
+constexpr int warps = 16;
 constexpr int block_rows = 16;
 
 template <class Word, class T>
@@ -24,24 +24,30 @@ __device__ void copy_row(const T* from, T* to, int width, int lane) {
 
 template <class T, class Word>
 __global__ void __launch_bounds__(32 * warps) kv_commit_kernel(KvCommitCall<T> call) {
+  static_assert(block_rows == warps);
+  let_next_start();
+  wait_for_previous();
   const auto layer = static_cast<std::ptrdiff_t>(blockIdx.x);
   const int s = static_cast<int>(blockIdx.y);
-  const int slot = call.entry_slot[s];
-  if (slot < 0) return;
-  const int first = static_cast<int>(blockIdx.z) * block_rows;
-  const int last = min(first + block_rows, call.counts[s]);
+  const int i = static_cast<int>(blockIdx.z) * block_rows + static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  // Independent of each other, so that they are fetched at once.
+  const int slot = call.entry_slot[s];
+  const int count = call.counts[s];
+  const int position = call.first_position[s] + i;
+  int row = i;
+  if (call.accepted != nullptr && i < call.rows_max) {
+    row = call.accepted[s * call.accepted_stride + i];
+  }
+  if (slot < 0 || i >= count) return;
   const T* scratch = call.scratch + (layer * call.slots + slot) * call.scratch_rows * call.width;
   T* pages = call.pages + layer * call.pages_count * limits::page_tokens * call.width;
-  const PageId* table = call.page_tables + static_cast<std::ptrdiff_t>(slot) * call.table_pages;
-  for (int i = first + static_cast<int>(threadIdx.x) / 32; i < last; i += warps) {
-    const int row = call.accepted == nullptr ? i : call.accepted[s * call.accepted_stride + i];
-    const int position = call.first_position[s] + i;
-    const std::ptrdiff_t page = table[position / limits::page_tokens];
-    const std::ptrdiff_t to = page * limits::page_tokens + position % limits::page_tokens;
-    copy_row<Word>(scratch + static_cast<std::ptrdiff_t>(row) * call.width, pages + to * call.width,
-                   call.width, lane);
-  }
+  const std::ptrdiff_t page =
+      call.page_tables[static_cast<std::ptrdiff_t>(slot) * call.table_pages +
+                       position / limits::page_tokens];
+  const std::ptrdiff_t to = page * limits::page_tokens + position % limits::page_tokens;
+  copy_row<Word>(scratch + static_cast<std::ptrdiff_t>(row) * call.width, pages + to * call.width,
+                 call.width, lane);
 }
 
 }  // namespace
@@ -54,11 +60,9 @@ Status kv_commit(const KvCommitCall<T>& call, Stream stream) {
                   static_cast<unsigned>((call.rows_max + block_rows - 1) / block_rows));
   const bool aligned = static_cast<std::size_t>(call.width) * sizeof(T) % sizeof(uint4) == 0;
   if (aligned) {
-    kv_commit_kernel<T, uint4><<<grid, 32 * warps, 0, stream>>>(call);
-  } else {
-    kv_commit_kernel<T, T><<<grid, 32 * warps, 0, stream>>>(call);
+    return launch_early("kv_commit", kv_commit_kernel<T, uint4>, {grid, 32 * warps}, stream, call);
   }
-  return launched("kv_commit");
+  return launch_early("kv_commit", kv_commit_kernel<T, T>, {grid, 32 * warps}, stream, call);
 }
 
 template Status kv_commit(const KvCommitCall<float>&, Stream);

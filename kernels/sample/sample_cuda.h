@@ -11,7 +11,7 @@
 //   sample_local                                    all_gather of choices
 //   sample_merge
 //
-// A rank's shard is cut into sample_slices(), the work of one block each. Rows whose position or
+// A rank's shard is cut into sample_slices(), each the work of one block. Rows whose position or
 // entry_slot is -1 are padding: their logits are not read, their token is 0.
 // sample_local reads rows * vocabulary_rows * 4 bytes once; each step of the filter as much for
 // rows whose threshold is still open.
@@ -43,18 +43,16 @@ struct SampleCall {
   const std::int32_t* entry_slot = nullptr;  // [packed rows / rows_per_sequence]
 };
 
-inline constexpr int sample_lists_max = 64;  // slices of a row, over all ranks
-
-// Of one rank, the same on every rank.
-constexpr int sample_slices(int vocabulary, int world_size) {
-  constexpr int worthwhile = 1024;  // tokens
-  const int local = (vocabulary + world_size - 1) / world_size;
-  const int most = sample_lists_max / world_size;
-  const int slices = (local + worthwhile - 1) / worthwhile;
-  return slices < most ? slices : most;
-}
+// Of one rank, the same on every rank: enough blocks for the GPU, and none with little to do.
 constexpr int sample_slices(const SampleCall& call) {
-  return sample_slices(call.vocabulary, call.world_size);
+  constexpr int blocks = 528;       // of all rows
+  constexpr int worthwhile = 1024;  // tokens
+  constexpr int lists_max = 128;    // of a row, over all ranks
+  const int local = (call.vocabulary + call.world_size - 1) / call.world_size;
+  int slices = (local + worthwhile - 1) / worthwhile;
+  if (slices > lists_max / call.world_size) slices = lists_max / call.world_size;
+  if (slices * call.rows > blocks) slices = blocks / call.rows;
+  return slices > 1 ? slices : 1;
 }
 
 // thresholds: [rows], of sample_filter_finish; null if no slot filters. choices: [rows][slices].
@@ -89,6 +87,7 @@ Status sample_filter_maxima(const SampleCall& call, const SampleFilterArrays& ar
 // maxima: [world_size][rows][slices].
 Status sample_filter_step(const SampleCall& call, const SampleFilterUse& use, int step,
                           const float* maxima, const SampleFilterArrays& arrays, Stream stream);
+// thresholds: [rows], written for rows that filter.
 Status sample_filter_finish(const SampleCall& call, const SampleFilterUse& use, const float* maxima,
                             const SampleFilterArrays& arrays, SampleThreshold* thresholds,
                             Stream stream);

@@ -1,11 +1,12 @@
-// One block a slice of a row. Noise is approximate at first, with a bound on its error; the few
-// tokens that come within the bounds of the best one get the exact noise.
+// One block a slice of a row, which it reads once. Noise is approximate at first, with a bound on
+// its error: each thread keeps its best token, and those that come within the bound of the best of
+// the block get the exact noise.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/sample/sample_noise.cuh"
 #include "kernels/sample/sample_place.h"
 #include "kernels/sample/sample_row.cuh"
@@ -15,8 +16,7 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
-constexpr int quads = 3;
-constexpr int values_per_thread = 4 * quads;
+constexpr int blocks_per_multiprocessor = 4;
 constexpr float infinity = __builtin_huge_valf();
 
 struct DrawCall {
@@ -27,13 +27,20 @@ struct DrawCall {
   int slice_width;
 };
 
-// What tokens of one row are worth.
+// What tokens of one row are worth. Greedy: the row's temperature means argmax.
+template <bool Greedy>
 struct Scorer {
   DrawRow row;
   SampleThreshold threshold;
   bool filtered;
   float inverse_temperature;  // for approximate scores
 
+  __device__ Scorer(const DrawCall& call, int index, const DrawRow& draw)
+      : row(draw),
+        filtered(!Greedy && call.thresholds != nullptr && draw.filtered()),
+        inverse_temperature(1 / draw.temperature) {
+    if (filtered) threshold = call.thresholds[index];
+  }
   __device__ bool drawable(float logit, TokenId token) const {
     if (row.masked_count > 0 && row.is_masked(token)) return false;
     return !filtered || passes(threshold, logit / row.temperature, token);
@@ -42,16 +49,17 @@ struct Scorer {
     return noise_word(row.seed, row.choice, row.position, static_cast<std::uint32_t>(token));
   }
   __device__ float approximate(float logit, TokenId token) const {
-    if (row.greedy()) return logit;
+    if constexpr (Greedy) return logit;
     return fmaf(logit, inverse_temperature, approximate_noise(word(token)));
   }
   __device__ float exact(float logit, TokenId token) const {
-    return row.greedy() ? logit : logit / row.temperature + gumbel_from_word(word(token));
+    if constexpr (Greedy) return logit;
+    return logit / row.temperature + gumbel_from_word(word(token));
   }
   // Below it an approximate score cannot belong to the best. What rounds differently in scores is
   // a few units of the last place of a scaled logit, which is not 23 larger than its score.
   __device__ float border(float best) const {
-    if (row.greedy() || !is_finite(best)) return best;
+    if (Greedy || !is_finite(best)) return best;
     return best - 2 * noise_error - 1e-6f * fabsf(best);
   }
 };
@@ -69,29 +77,50 @@ __device__ SampleChoice warp_choice(SampleChoice choice) {
   return choice;
 }
 
-struct Chunk {
-  float value[values_per_thread];
-
-  __device__ static int index(int i) {
-    return (i / 4 * threads + static_cast<int>(threadIdx.x)) * 4 + i % 4;
+// Calls take(logit, index) for a thread's part of [begin, end) of a row, in ascending order; index
+// is that of the row. Fetches `Quads` times four logits at once.
+template <int Quads, class Take>
+__device__ void for_each_logit(const float* row, int begin, int end, const Take& take) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (reinterpret_cast<std::uintptr_t>(row + begin) % sizeof(float4) != 0) {
+    for (int i = begin + thread; i < end; i += threads) take(row[i], i);
+    return;
   }
-  // What lies at or past `end` becomes -infinity.
-  __device__ void load(const float* row, int first, int end) {
-    const bool aligned = reinterpret_cast<std::uintptr_t>(row + first) % sizeof(float4) == 0;
+  const int whole = begin + (end - begin) / 4 * 4;
+  for (int first = begin; first < whole; first += 4 * threads * Quads) {
+    float4 four[Quads];
 #pragma unroll
-    for (int q = 0; q < quads; ++q) {
-      const int at = first + index(4 * q);
-      if (aligned && at + 4 <= end) {
-        const float4 four = __ldcs(reinterpret_cast<const float4*>(row + at));
-        value[4 * q] = four.x;
-        value[4 * q + 1] = four.y;
-        value[4 * q + 2] = four.z;
-        value[4 * q + 3] = four.w;
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) value[4 * q + j] = at + j < end ? row[at + j] : -infinity;
-      }
+    for (int q = 0; q < Quads; ++q) {
+      const int at = first + 4 * (q * threads + thread);
+      if (at < whole) four[q] = __ldcs(reinterpret_cast<const float4*>(row + at));
     }
+#pragma unroll
+    for (int q = 0; q < Quads; ++q) {
+      const int at = first + 4 * (q * threads + thread);
+      if (at >= whole) break;
+      take(four[q].x, at);
+      take(four[q].y, at + 1);
+      take(four[q].z, at + 2);
+      take(four[q].w, at + 3);
+    }
+  }
+  if (whole + thread < end) take(row[whole + thread], whole + thread);
+}
+
+// The best of a thread's tokens by approximate score, the first of equals, and the score of the
+// next best.
+struct Favourite {
+  float score = -infinity;
+  float next = -infinity;
+  float logit = 0;
+  TokenId token = sample_none;
+
+  __device__ void add(float other, float other_logit, TokenId other_token) {
+    const bool better = other > score || token == sample_none;
+    next = better ? score : fmaxf(next, other);
+    score = better ? other : score;
+    logit = better ? other_logit : logit;
+    token = better ? other_token : token;
   }
 };
 
@@ -108,62 +137,54 @@ __device__ float block_max(float value, Shared& shared) {
   return warp_max(lane < warps ? shared.largest[lane] : -infinity);
 }
 
-// The best choice among a chunk's tokens, per thread. Sets finite to false where a logit is not.
-__device__ SampleChoice draw_chunk(const Scorer& scorer, const Chunk& chunk, int first, int end,
-                                   int id_begin, bool& finite, Shared& shared) {
-  float approximate = -infinity;
-#pragma unroll
-  for (int i = 0; i < values_per_thread; ++i) {
-    const int at = first + Chunk::index(i);
-    if (at >= end) continue;
-    finite = finite && is_finite(chunk.value[i]);
-    const TokenId token = id_begin + at;
-    if (!scorer.drawable(chunk.value[i], token)) continue;
-    approximate = fmaxf(approximate, scorer.approximate(chunk.value[i], token));
-  }
-  const float border = scorer.border(block_max(approximate, shared));
+// The slice's best choice, per thread. Sets finite to false where a logit is not.
+template <bool Greedy>
+__device__ SampleChoice draw_slice(const Scorer<Greedy>& scorer, const float* logits, int begin,
+                                   int end, int id_begin, bool& finite, Shared& shared) {
+  constexpr int quads = Greedy ? 4 : 2;  // noise takes registers
+  Favourite favourite;
+  for_each_logit<quads>(logits, begin, end, [&](float logit, int index) {
+    finite = finite && is_finite(logit);
+    const TokenId token = id_begin + index;
+    if (!scorer.drawable(logit, token)) return;
+    favourite.add(scorer.approximate(logit, token), logit, token);
+  });
+  const float border = scorer.border(block_max(favourite.score, shared));
   SampleChoice best;
-  if (!(approximate >= border) || approximate == -infinity) return best;
-#pragma unroll 1
-  for (int i = 0; i < values_per_thread; ++i) {
-    const int at = first + Chunk::index(i);
-    float value = chunk.value[0];  // a run-time index would move the values to memory
-#pragma unroll
-    for (int j = 1; j < values_per_thread; ++j) value = i == j ? chunk.value[j] : value;
-    const TokenId token = id_begin + at;
-    if (at >= end || !scorer.drawable(value, token)) continue;
-    if (!(scorer.approximate(value, token) >= border)) continue;
-    best = better_of(best, {scorer.exact(value, token), token});
-  }
+  if (favourite.token == sample_none || favourite.score < border) return best;
+  best = {scorer.exact(favourite.logit, favourite.token), favourite.token};
+  if (Greedy || favourite.next < border) return best;
+  // Rare: two of one thread's tokens are too close to tell.
+  for_each_logit<1>(logits, begin, end, [&](float logit, int index) {
+    const TokenId token = id_begin + index;
+    if (!scorer.drawable(logit, token) || scorer.approximate(logit, token) < border) return;
+    best = better_of(best, {scorer.exact(logit, token), token});
+  });
   return best;
 }
 
-__global__ void __launch_bounds__(threads) draw_kernel(DrawCall call) {
+__global__ void __launch_bounds__(threads, blocks_per_multiprocessor) draw_kernel(DrawCall call) {
   __shared__ Shared shared;
   const int slice = static_cast<int>(blockIdx.x);
   const int row = static_cast<int>(blockIdx.y);
   SampleChoice* out = call.choices + static_cast<std::ptrdiff_t>(row) * call.slices + slice;
-  Scorer scorer;
-  scorer.row = read_draw_row(call.sample, row);
-  if (scorer.row.padding) {
+  wait_for_previous();
+  const RowPlace place = read_row_place(call.sample, row);
+  if (place.padding()) {
     if (threadIdx.x == 0) *out = {0, 0};
     return;
   }
-  scorer.inverse_temperature = 1 / scorer.row.temperature;
-  scorer.filtered = call.thresholds != nullptr && scorer.row.filtered();
-  if (scorer.filtered) scorer.threshold = call.thresholds[row];
   const float* logits = call.sample.logits + static_cast<std::ptrdiff_t>(row) * call.sample.stride;
   const int begin = min(slice * call.slice_width, call.sample.vocabulary_rows);
   const int end = min(begin + call.slice_width, call.sample.vocabulary_rows);
-  SampleChoice best;
+  const DrawRow draw = read_draw_row(call.sample, place);
+  const int id_begin = call.sample.vocabulary_begin;
   bool finite = true;
-  for (int first = begin; first < end; first += threads * values_per_thread) {
-    Chunk chunk;
-    chunk.load(logits, first, end);
-    best = better_of(
-        best, draw_chunk(scorer, chunk, first, end, call.sample.vocabulary_begin, finite, shared));
-    __syncthreads();
-  }
+  SampleChoice best = draw.greedy() ? draw_slice(Scorer<true>(call, row, draw), logits, begin, end,
+                                                 id_begin, finite, shared)
+                                    : draw_slice(Scorer<false>(call, row, draw), logits, begin, end,
+                                                 id_begin, finite, shared);
+  let_next_start();  // not before: its blocks would take room from this kernel's
   best = warp_choice(best);
   if (threadIdx.x % 32 == 0) shared.choice[threadIdx.x / 32] = best;
   finite = __syncthreads_and(finite ? 1 : 0) != 0;
@@ -176,6 +197,8 @@ __global__ void __launch_bounds__(threads) draw_kernel(DrawCall call) {
 // One warp a row.
 __global__ void merge_kernel(int rows, int world_size, int slices, const SampleChoice* choices,
                              TokenId* tokens) {
+  let_next_start();
+  wait_for_previous();
   const int row = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (row >= rows) return;
@@ -204,16 +227,15 @@ Status sample_local(const SampleCall& sample, const SampleThreshold* thresholds,
   const int local = (sample.vocabulary + sample.world_size - 1) / sample.world_size;
   const DrawCall call = {sample, thresholds, choices, slices, (local + slices - 1) / slices};
   const dim3 grid(static_cast<unsigned>(slices), static_cast<unsigned>(sample.rows));
-  draw_kernel<<<grid, threads, 0, stream>>>(call);
-  return launched("sample_local");
+  return launch_early("sample_local", draw_kernel, {grid, threads}, stream, call);
 }
 
 Status sample_merge(const SampleCall& call, const SampleChoice* choices, TokenId* tokens,
                     Stream stream) {
   CHECK(call.rows > 0 && call.world_size > 0 && call.world_size <= limits::world_size);
-  merge_kernel<<<(call.rows + warps - 1) / warps, threads, 0, stream>>>(
-      call.rows, call.world_size, sample_slices(call), choices, tokens);
-  return launched("sample_merge");
+  const auto blocks = static_cast<unsigned>((call.rows + warps - 1) / warps);
+  return launch_early("sample_merge", merge_kernel, {blocks, threads}, stream, call.rows,
+                      call.world_size, sample_slices(call), choices, tokens);
 }
 
 }  // namespace copse::kernels::cuda

@@ -2,8 +2,8 @@
 // before, which the ranks have added since (each block for itself), then counts its slice.
 #include <cuda_runtime.h>
 
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/sample/sample_place.h"
 #include "kernels/sample/sample_row.cuh"
 
@@ -12,6 +12,7 @@ namespace {
 
 constexpr int threads = sample_bins;
 constexpr int warps = threads / 32;
+constexpr int ahead = 8;  // logits of a thread that are fetched at once
 constexpr float infinity = __builtin_huge_valf();
 
 struct FilterCall {
@@ -55,13 +56,14 @@ __global__ void __launch_bounds__(threads) maxima_kernel(FilterCall call, float*
   __shared__ float largest_of[warps];
   const int row = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
+  wait_for_previous();
   if (blockIdx.x == 0) call.bins(0, row)[thread] = 0;
-  const DrawRow draw = read_draw_row(call.sample, row);
+  const RowPlace place = read_row_place(call.sample, row);
   float* out = maxima + static_cast<std::ptrdiff_t>(row) * call.slices + blockIdx.x;
-  if (draw.padding || !draw.filtered()) {
-    if (thread == 0) *out = 0;
-    return;
-  }
+  if (thread == 0) *out = 0;
+  if (place.padding()) return;
+  const DrawRow draw = read_draw_row(call.sample, place);
+  if (!draw.filtered()) return;
   const Slice slice(call, row);
   float largest = -infinity;
   bool finite = true;
@@ -73,6 +75,7 @@ __global__ void __launch_bounds__(threads) maxima_kernel(FilterCall call, float*
       largest = fmaxf(largest, logit / draw.temperature);
     }
   }
+  let_next_start();
   largest = warp_max(largest);
   if (thread % 32 == 0) largest_of[thread / 32] = largest;
   finite = __syncthreads_and(finite ? 1 : 0) != 0;
@@ -143,22 +146,37 @@ __device__ void narrow(FilterStage stage, int pass, std::uint64_t own, Shared& s
   __syncthreads();
 }
 
-// The row's state before `call.step`, in shared.row.
-__device__ void advance(const FilterCall& call, const DrawRow& draw, int row, Shared& shared) {
+// What a step reads at once, whether its row needs it or not.
+struct Before {
+  RowPlace place;
+  std::uint64_t bin;  // the thread's, of the step before
+};
+
+__device__ Before read_before(const FilterCall& call, int row, Shared& shared) {
   const int thread = static_cast<int>(threadIdx.x);
+  Before before = {read_row_place(call.sample, row), 0};
+  if (call.step > 0) {
+    before.bin = call.bins(call.step - 1, row)[thread];
+    if (thread == 0) shared.row = *call.state(call.step - 1, row);
+  }
+  return before;
+}
+
+// The row's state before `call.step`, in shared.row.
+__device__ void advance(const FilterCall& call, const DrawRow& draw, int row, const Before& before,
+                        Shared& shared) {
   if (call.step == 0) {
-    if (thread < 32) {
+    if (threadIdx.x < 32) {
       const FilterRow start = start_row(call, draw, row);
-      if (thread == 0) shared.row = start;
+      if (threadIdx.x == 0) shared.row = start;
     }
     __syncthreads();
     return;
   }
-  if (thread == 0) shared.row = *call.state(call.step - 1, row);
   __syncthreads();
   const FilterStage stage = call.stage(call.step - 1);
   if (shared.row.open[static_cast<int>(stage)]) {
-    narrow(stage, (call.step - 1) % call.passes(), call.bins(call.step - 1, row)[thread], shared);
+    narrow(stage, (call.step - 1) % call.passes(), before.bin, shared);
   }
 }
 
@@ -190,20 +208,31 @@ __device__ void count(const FilterCall& call, const DrawRow& draw, int row, Shar
   const int id_bits = state.threshold.id_bits;
   const int shift = filter_shift(id_bits, call.step % call.passes());
   const Slice slice(call, row);
-#pragma unroll 2
-  for (int first = slice.begin; first < slice.end; first += threads) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    const TokenId token = call.sample.vocabulary_begin + i;
-    std::uint64_t place = 0;
-    std::uint64_t weight = 0;
-    if (i < slice.end && (draw.masked_count == 0 || !draw.is_masked(token))) {
-      const float scaled = slice.logits[i] / draw.temperature;
-      place = sample_place(scaled, token, id_bits);
-      if (filter_counts(state, shift, place)) {
-        weight = stage == FilterStage::top_k ? 1 : sample_mass(scaled, state.threshold.largest);
-      }
+  for (int first = slice.begin; first < slice.end; first += ahead * threads) {
+    float logits[ahead];
+#pragma unroll
+    for (int j = 0; j < ahead; ++j) {
+      const int i = first + j * threads + static_cast<int>(threadIdx.x);
+      logits[j] = i < slice.end ? slice.logits[i] : 0;
     }
-    add_to_bins(shared.bins, filter_bin(shift, place), weight, weight != 0);
+#pragma unroll 1
+    for (int j = 0; j < ahead && first + j * threads < slice.end; ++j) {
+      float logit = logits[0];  // a run-time index would move the logits to memory
+#pragma unroll
+      for (int other = 1; other < ahead; ++other) logit = j == other ? logits[other] : logit;
+      const int i = first + j * threads + static_cast<int>(threadIdx.x);
+      const TokenId token = call.sample.vocabulary_begin + i;
+      std::uint64_t place = 0;
+      std::uint64_t weight = 0;
+      if (i < slice.end && (draw.masked_count == 0 || !draw.is_masked(token))) {
+        const float scaled = logit / draw.temperature;
+        place = sample_place(scaled, token, id_bits);
+        if (filter_counts(state, shift, place)) {
+          weight = stage == FilterStage::top_k ? 1 : sample_mass(scaled, state.threshold.largest);
+        }
+      }
+      add_to_bins(shared.bins, filter_bin(shift, place), weight, weight != 0);
+    }
   }
 }
 
@@ -211,14 +240,18 @@ __global__ void __launch_bounds__(threads) step_kernel(FilterCall call) {
   __shared__ Shared shared;
   const int row = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
+  wait_for_previous();
   if (blockIdx.x == 0) call.bins(call.step + 1, row)[thread] = 0;
-  const DrawRow draw = read_draw_row(call.sample, row);
-  if (draw.padding || !draw.filtered()) return;
+  const Before before = read_before(call, row, shared);
+  if (before.place.padding()) return;
+  const DrawRow draw = read_draw_row(call.sample, before.place);
+  if (!draw.filtered()) return;
   shared.bins[thread] = 0;
-  advance(call, draw, row, shared);
+  advance(call, draw, row, before, shared);
   if (blockIdx.x == 0 && thread == 0) *call.state(call.step, row) = shared.row;
   if (!shared.row.open[static_cast<int>(call.stage(call.step))]) return;
   count(call, draw, row, shared);
+  let_next_start();
   __syncthreads();
   if (shared.bins[thread] != 0) {
     atomicAdd(reinterpret_cast<unsigned long long*>(call.bins(call.step, row) + thread),
@@ -229,12 +262,12 @@ __global__ void __launch_bounds__(threads) step_kernel(FilterCall call) {
 __global__ void __launch_bounds__(threads) finish_kernel(FilterCall call) {
   __shared__ Shared shared;
   const int row = static_cast<int>(blockIdx.x);
-  const DrawRow draw = read_draw_row(call.sample, row);
-  if (draw.padding || !draw.filtered()) {
-    if (threadIdx.x == 0) call.thresholds[row] = {0, 0, 0, sample_id_bits(call.sample.vocabulary)};
-    return;
-  }
-  advance(call, draw, row, shared);
+  wait_for_previous();
+  const Before before = read_before(call, row, shared);
+  if (before.place.padding()) return;
+  const DrawRow draw = read_draw_row(call.sample, before.place);
+  if (!draw.filtered()) return;
+  advance(call, draw, row, before, shared);
   if (threadIdx.x == 0) call.thresholds[row] = shared.row.threshold;
 }
 
@@ -254,16 +287,16 @@ dim3 slices_and_rows(const FilterCall& call) {
 Status sample_filter_maxima(const SampleCall& sample, const SampleFilterArrays& arrays,
                             float* maxima, Stream stream) {
   const FilterCall call = filter_call(sample, {}, 0, nullptr, arrays);
-  maxima_kernel<<<slices_and_rows(call), threads, 0, stream>>>(call, maxima);
-  return launched("sample_filter_maxima");
+  return launch_early("sample_filter_maxima", maxima_kernel, {slices_and_rows(call), threads},
+                      stream, call, maxima);
 }
 
 Status sample_filter_step(const SampleCall& sample, const SampleFilterUse& use, int step,
                           const float* maxima, const SampleFilterArrays& arrays, Stream stream) {
   CHECK(step >= 0 && step < sample_filter_steps(sample, use));
   const FilterCall call = filter_call(sample, use, step, maxima, arrays);
-  step_kernel<<<slices_and_rows(call), threads, 0, stream>>>(call);
-  return launched("sample_filter_step");
+  return launch_early("sample_filter_step", step_kernel, {slices_and_rows(call), threads}, stream,
+                      call);
 }
 
 Status sample_filter_finish(const SampleCall& sample, const SampleFilterUse& use,
@@ -271,8 +304,8 @@ Status sample_filter_finish(const SampleCall& sample, const SampleFilterUse& use
                             SampleThreshold* thresholds, Stream stream) {
   FilterCall call = filter_call(sample, use, sample_filter_steps(sample, use), maxima, arrays);
   call.thresholds = thresholds;
-  finish_kernel<<<sample.rows, threads, 0, stream>>>(call);
-  return launched("sample_filter_finish");
+  return launch_early("sample_filter_finish", finish_kernel,
+                      {static_cast<unsigned>(sample.rows), threads}, stream, call);
 }
 
 }  // namespace copse::kernels::cuda

@@ -6,7 +6,6 @@
 namespace copse::kernels::cuda {
 
 struct DrawRow {
-  bool padding;
   float temperature;
   float top_p;
   float min_p;
@@ -27,24 +26,33 @@ struct DrawRow {
   }
 };
 
-__device__ inline DrawRow read_draw_row(const SampleCall& call, int row) {
-  DrawRow draw = {};
-  draw.padding = true;
+// Where a row of logits stands; read first, so that its logits can be on their way while its slot
+// is read.
+struct RowPlace {
+  int entry;  // slot, or -1: padding
+  int at;     // position
+
+  __device__ bool padding() const { return entry < 0 || at < 0; }
+};
+
+__device__ inline RowPlace read_row_place(const SampleCall& call, int row) {
   const int packed = call.logit_rows == nullptr ? row : call.logit_rows[row];
-  const int at = call.row_positions[packed];
-  const int entry = call.entry_slot[packed / call.rows_per_sequence];
-  if (at < 0 || entry < 0) return draw;
-  const DeviceSlot& slot = call.slots[entry];
-  draw.padding = false;
+  return {call.entry_slot[packed / call.rows_per_sequence], call.row_positions[packed]};
+}
+
+// Not for padding.
+__device__ inline DrawRow read_draw_row(const SampleCall& call, const RowPlace& place) {
+  DrawRow draw;
+  const DeviceSlot& slot = call.slots[place.entry];
   draw.temperature = slot.temperature;
   draw.top_p = slot.top_p;
   draw.min_p = slot.min_p;
   draw.top_k = slot.top_k;
   draw.choice = slot.choice;
   draw.seed = slot.seed;
-  draw.position = static_cast<std::uint64_t>(at) + 1;
+  draw.position = static_cast<std::uint64_t>(place.at) + 1;
   // A round's root stands at slot.length and is the last token drawn; each position on, one more.
-  const int drawn_before = slot.drawn + (slot.has_bonus != 0 ? at - slot.length : 0);
+  const int drawn_before = slot.drawn + (slot.has_bonus != 0 ? place.at - slot.length : 0);
   draw.masked = slot.end_tokens;
   draw.masked_count = drawn_before < slot.min_tokens ? slot.end_token_count : 0;
   return draw;

@@ -3,8 +3,8 @@
 // k values reach, and few more. Those few are ranked by counting.
 #include <cuda_runtime.h>
 
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/common/cuda/number.cuh"
-#include "kernels/common/cuda/status.h"
 #include "kernels/topk_logprob/topk_logprob_cuda.h"
 #include "kernels/topk_logprob/topk_select.cuh"
 
@@ -259,12 +259,15 @@ struct Slice {
 template <int Threads>
 __global__ void __launch_bounds__(Threads) one_chunk_kernel(LocalCall call) {
   __shared__ Shared<Threads> shared;
+  wait_for_previous();
   const Slice slice(call);
   const int thread = static_cast<int>(threadIdx.x);
   const int k = call.shape.k;
   Chunk<Threads> chunk;
   chunk.load(slice.logits, slice.begin, slice.end);
   find_candidates(chunk, call.shape.vocabulary_begin, k, 0, shared);
+  // Not before: blocks of the next kernel would take room that blocks of this one wait for.
+  let_next_start();
   const int found = shared.found_count;
   rank_found(
       found, k, [&](int place, TopkKey key) { slice.out[1 + place] = topk_word(key); }, shared);
@@ -276,6 +279,8 @@ __global__ void __launch_bounds__(Threads) one_chunk_kernel(LocalCall call) {
 template <int Threads>
 __global__ void __launch_bounds__(Threads) many_chunks_kernel(LocalCall call) {
   __shared__ Shared<Threads> shared;
+  let_next_start();
+  wait_for_previous();
   const Slice slice(call);
   const int thread = static_cast<int>(threadIdx.x);
   const int k = call.shape.k;
@@ -316,13 +321,12 @@ Status topk_logprob_local(const TopkShape& shape, const float* logits, TopkWord*
   constexpr int small = 128;
   constexpr int large = 1024;
   if (call.slice_width <= Chunk<small>::size) {
-    one_chunk_kernel<small><<<grid, small, 0, stream>>>(call);
-  } else if (call.slice_width <= Chunk<large>::size) {
-    one_chunk_kernel<large><<<grid, large, 0, stream>>>(call);
-  } else {
-    many_chunks_kernel<large><<<grid, large, 0, stream>>>(call);
+    return launch_early("topk_logprob_local", one_chunk_kernel<small>, {grid, small}, stream, call);
   }
-  return launched("topk_logprob_local");
+  if (call.slice_width <= Chunk<large>::size) {
+    return launch_early("topk_logprob_local", one_chunk_kernel<large>, {grid, large}, stream, call);
+  }
+  return launch_early("topk_logprob_local", many_chunks_kernel<large>, {grid, large}, stream, call);
 }
 
 }  // namespace copse::kernels::cuda

@@ -2,7 +2,7 @@
 // bisection in all of them at once; one warp more joins the leaves meanwhile.
 #include <cuda_runtime.h>
 
-#include "kernels/common/cuda/status.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/topk_logprob/topk_logprob_cuda.h"
 #include "kernels/topk_logprob/topk_select.cuh"
 
@@ -79,6 +79,8 @@ __global__ void __launch_bounds__(threads) topk_merge_kernel(MergeCall call) {
   const int list = thread / limits::tree_top_k;
   const int place = thread % limits::tree_top_k;
   TopkKey key = 0;
+  let_next_start();
+  wait_for_previous();
   if (thread < candidates) {
     if (list < count && place < k) key = topk_key(list_words(call, row, list)[1 + place]);
     lists[list][place] = key;
@@ -118,9 +120,9 @@ Status topk_logprob_merge(const TopkShape& shape, const TopkWord* parts, float* 
   const int slices = topk_slices(shape);
   CHECK(shape.k >= 1 && shape.k <= limits::tree_top_k && shape.rows > 0);
   CHECK(shape.world_size * slices <= lists_max);
-  topk_merge_kernel<<<shape.rows, threads, 0, stream>>>(
-      {shape, parts, log_probs, token_ids, slices});
-  return launched("topk_logprob_merge");
+  const MergeCall call = {shape, parts, log_probs, token_ids, slices};
+  return launch_early("topk_logprob_merge", topk_merge_kernel,
+                      {static_cast<unsigned>(shape.rows), threads}, stream, call);
 }
 
 }  // namespace copse::kernels::cuda

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/cuda/status.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/tree_accept/tree_accept_cuda.h"
 
 namespace copse::kernels::cuda {
@@ -49,6 +49,8 @@ __global__ void tree_accept_kernel(TreeAcceptCall call) {
   const int thread = static_cast<int>(threadIdx.x);
   const int threads = static_cast<int>(blockDim.x);
   const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(s) * call.rows_per_sequence;
+  let_next_start();
+  wait_for_previous();
   const int rows = call.rows[s];
   if (rows == 0) {
     if (thread == 0) call.walk_length[s] = call.kept[s] = call.at_end[s] = 0;
@@ -84,9 +86,10 @@ __global__ void tree_accept_kernel(TreeAcceptCall call) {
 
 Status tree_accept(const TreeAcceptCall& call, Stream stream) {
   CHECK(call.sequences > 0 && call.rows_per_sequence > 0 && call.rows_per_sequence <= rows_max);
-  const int threads = std::min((call.rows_per_sequence + 31) / 32 * 32, 512);
-  tree_accept_kernel<<<call.sequences, threads, 0, stream>>>(call);
-  return launched("tree_accept");
+  const auto blocks = static_cast<unsigned>(call.sequences);
+  const auto threads =
+      static_cast<unsigned>(std::min((call.rows_per_sequence + 31) / 32 * 32, 512));
+  return launch_early("tree_accept", tree_accept_kernel, {blocks, threads}, stream, call);
 }
 
 }  // namespace copse::kernels::cuda

@@ -2,6 +2,7 @@
 // A best-first tree without a heap: guess a cost that somewhat more nodes than the budget stay
 // under, expand all of them in parallel, sort, cut. The number of nodes grows nearly exponentially
 // with the cost, so a first guess that yields too few says how far to go; the second yields enough.
+// Guesses decide about time alone: any that yields enough gives the same tree.
 #include "kernels/tree_build/tree_sort.cuh"
 
 namespace copse::kernels::cuda {
@@ -11,14 +12,16 @@ inline constexpr float largest_cost = 3.40282347e38f;
 
 struct SearchShared {
   float prefix[32];  // cost of the top candidates before each position
-  int counted[16][4];
+  int4 counted[16];
   int below;
 };
 
 // The `rank`-th smallest of the block's costs, rounded up by up to an eighth. Each thread brings
-// Keys of them; rank from 1. largest_cost if fewer are finite. Called with search.counted zero.
+// `used` of Keys costs; rank from 1. largest_cost if fewer are finite. Called with search.counted
+// zero.
 template <int Keys>
-__device__ float kth_smallest(const float (&costs)[Keys], int rank, SearchShared& search) {
+__device__ float kth_smallest(const float (&costs)[Keys], int used, int rank,
+                              SearchShared& search) {
   // Bits of floats that are not negative grow with them. Two bits a step, for which each warp
   // counts below three thresholds at once, packed: no count of a warp reaches 1024.
   static_assert(Keys * 32 < 1024);
@@ -31,6 +34,7 @@ __device__ float kth_smallest(const float (&costs)[Keys], int rank, SearchShared
     std::uint32_t below = 0;
 #pragma unroll
     for (int i = 0; i < Keys; ++i) {
+      if (i >= used) break;
       const std::uint32_t key = __float_as_uint(costs[i]);
 #pragma unroll
       for (std::uint32_t digit = 0; digit < 3; ++digit) {
@@ -39,11 +43,13 @@ __device__ float kth_smallest(const float (&costs)[Keys], int rank, SearchShared
     }
     below = __reduce_add_sync(0xffffffffu, below);
     if (lane < 3) {
-      atomicAdd(&search.counted[step][lane], static_cast<int>((below >> (10 * lane)) & 1023));
+      int* counted = &search.counted[step].x;
+      atomicAdd(counted + lane, static_cast<int>((below >> (10 * lane)) & 1023));
     }
     __syncthreads();
-    std::uint32_t digit = 0;
-    while (digit < 3 && search.counted[step][digit] < rank) ++digit;
+    const int4 counted = search.counted[step];
+    const std::uint32_t digit =
+        (counted.x < rank ? 1u : 0u) + (counted.y < rank ? 1u : 0u) + (counted.z < rank ? 1u : 0u);
     found += digit << bit;
   }
   return fminf(__uint_as_float(found | ((1u << low_bit) - 1)), largest_cost);
@@ -65,19 +71,21 @@ __device__ float first_guess(const TreeShared& tree, const TreeExtent& extent, i
     }
     search.prefix[thread] = sum - own;
   }
-  if (thread < 64) search.counted[thread / 4][thread % 4] = 0;
+  if (thread < 16) search.counted[thread] = {0, 0, 0, 0};
   __syncthreads();
+  const int used = (extent.positions * extent.k + Threads - 1) / Threads;
   float costs[keys_max];
 #pragma unroll
   for (int i = 0; i < keys_max; ++i) {
     const int at = thread + i * Threads;
     costs[i] = infinite_cost;
+    if (i >= used) break;
     if (at < extent.positions * extent.k) {
       const float cost = -(search.prefix[at / extent.k] + tree.log_probs[at]);
       costs[i] = cost >= 0 ? cost : infinite_cost;  // NaN
     }
   }
-  return kth_smallest(costs, wanted, search);
+  return kth_smallest(costs, used, wanted, search);
 }
 
 // A cost that about `wanted` nodes do not exceed, from `count` that do not exceed `guess` and how
@@ -100,11 +108,13 @@ __device__ float next_guess(float guess, int wanted, int count, const NodeShared
   return guess * (1 + 0.25f * fminf(steps, 8.0f));
 }
 
-// So many paths that leave the top candidates at their last step only come with about the budget's
-// nodes, where it is not large; with most of them where it is.
+// Paths to ask the first guess for. Those that leave the top candidates once are only a part of all
+// that cost no more, a small one where there are many: so small budgets get enough nodes at once,
+// and large ones not more than there is room for.
 __device__ inline int first_wanted(int budget) {
-  if (budget <= 12) return budget;
-  return budget <= 128 ? 12 + (budget - 12) * 3 / 8 : 55 + (budget - 128) / 12;
+  if (budget <= 32) return budget;
+  if (budget <= 64) return 32 + (budget - 32) / 2;
+  return budget <= 128 ? 48 + (budget - 64) / 4 : 64 + (budget - 128) / 14;
 }
 
 // False where the nodes' order is in doubt: nothing of the tree is written then.
@@ -117,13 +127,14 @@ __device__ bool build_best_first(TreeShared& tree, const TreeExtent& extent, Nod
   float low = 0;               // the largest that yielded too few
   float high = infinite_cost;  // the smallest that yielded more than there is room for
   int before = 0;
+  int count = 1;
   for (int tries = 0; tries < tries_max; ++tries) {
-    const int count = expand(tree, extent, -static_cast<double>(guess), nodes);
+    count = expand(tree, extent, -static_cast<double>(guess), count, nodes);
     if (nodes.inexact != 0) return false;
     if (count > 1 + node_capacity) {
       high = guess;
       before = 0;
-      __syncthreads();
+      count = 1;
       if (threadIdx.x == 0) start_nodes(nodes);
       __syncthreads();
       guess = low + 0.5f * (high - low);

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/common/cuda/status.h"
+#include "kernels/common/cuda/launch.cuh"
 #include "kernels/tree_build/tree_best_first.cuh"
 #include "kernels/tree_build/tree_heap.cuh"
 #include "kernels/tree_build/tree_shared.cuh"
@@ -10,26 +10,44 @@
 namespace copse::kernels::cuda {
 namespace {
 
-// Returns whether each position's candidates descend from at most 0, as those of a softmax do, with
-// nothing between them that is no candidate.
+// Candidates to shared memory. Returns whether each position's descend from at most 0, as those of
+// a softmax do, with nothing between them that is no candidate.
+template <int Threads>
 __device__ bool load_candidates(const TreeBuildCall& call, int s, TreeShared& tree) {
+  constexpr int each = (tree_positions_max * limits::tree_top_k + Threads - 1) / Threads;
   const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(s) * call.candidate_rows * call.k;
-  const float* log_probs = call.log_probs + first;
-  const TokenId* token_ids = call.token_ids + first;
-  bool descend = true;
-  for (int i = static_cast<int>(threadIdx.x); i < call.positions * call.k;
-       i += static_cast<int>(blockDim.x)) {
-    tree.log_probs[i] = log_probs[i];
-    tree.token_ids[i] = token_ids[i];
-    const float before = i % call.k == 0 ? 0.0f : log_probs[i - 1];
-    descend = descend && (log_probs[i] <= before || !(log_probs[i] > -__int_as_float(0x7f800000)));
+  const int count = call.positions * call.k;
+  const int thread = static_cast<int>(threadIdx.x);
+  float log_probs[each];
+  TokenId token_ids[each];
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    const int at = thread + i * Threads;
+    log_probs[i] = at < count ? call.log_probs[first + at] : 0;
+    token_ids[i] = at < count ? call.token_ids[first + at] : 0;
   }
-  if (threadIdx.x == 0) {
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    const int at = thread + i * Threads;
+    if (at >= count) break;
+    tree.log_probs[at] = log_probs[i];
+    tree.token_ids[at] = token_ids[i];
+  }
+  if (thread == 0) {
     tree.root_token = call.root_token[s];
     tree.parent[0] = tree_no_parent;
     tree.depth[0] = 0;
     tree.rank[0] = 0;
     tree.nodes = 0;
+  }
+  __syncthreads();
+  bool descend = true;
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    const int at = thread + i * Threads;
+    if (at >= count) break;
+    const float before = at % call.k == 0 ? 0.0f : tree.log_probs[at - 1];
+    descend = descend && (log_probs[i] <= before || !(log_probs[i] > -__int_as_float(0x7f800000)));
   }
   return __syncthreads_and(descend ? 1 : 0) != 0;
 }
@@ -92,15 +110,17 @@ union Workspace {
 };
 
 template <int Threads>
-__global__ void __launch_bounds__(Threads) tree_build_kernel(TreeBuildCall call) {
+__global__ void __launch_bounds__(Threads, 1) tree_build_kernel(TreeBuildCall call) {
   __shared__ TreeShared tree;
   __shared__ Workspace work;
   const int s = static_cast<int>(blockIdx.x);
+  let_next_start();
+  wait_for_previous();
   const int root_position = call.root_position[s];
   const bool chain = call.chain[s] != 0;
   const TreeExtent extent = {call.positions, call.k,
                              max(0, min(call.budget[s], call.rows_per_sequence - 1))};
-  const bool descend = load_candidates(call, s, tree);
+  const bool descend = load_candidates<Threads>(call, s, tree);
   if (root_position < 0) return write_rows(call, s, 0, root_position, tree);
   if (chain) {
     build_chain(tree, extent);
@@ -119,12 +139,11 @@ Status tree_build(const TreeBuildCall& call, Stream stream) {
   CHECK(call.sequences > 0 && call.positions >= 0 && call.positions <= tree_positions_max);
   CHECK(call.k >= 0 && call.k <= limits::tree_top_k && call.candidate_rows >= call.positions);
   CHECK(call.rows_per_sequence > 0 && call.rows_per_sequence <= tree_rows_max);
+  const auto blocks = static_cast<unsigned>(call.sequences);
   if (call.rows_per_sequence <= 129) {
-    tree_build_kernel<256><<<call.sequences, 256, 0, stream>>>(call);
-  } else {
-    tree_build_kernel<512><<<call.sequences, 512, 0, stream>>>(call);
+    return launch_early("tree_build", tree_build_kernel<256>, {blocks, 256}, stream, call);
   }
-  return launched("tree_build");
+  return launch_early("tree_build", tree_build_kernel<512>, {blocks, 512}, stream, call);
 }
 
 }  // namespace copse::kernels::cuda

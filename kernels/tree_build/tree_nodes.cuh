@@ -17,7 +17,7 @@ struct NodeShared {
   std::uint8_t rank[1 + node_capacity];
   std::uint8_t children[1 + node_capacity];  // so far; the next one has this rank
   std::int16_t row[1 + node_capacity];       // in the tree, once sorted
-  int count;                                 // with the root; more than the capacity if it is full
+  int added[3];                              // by the level in progress and those beside it
   int inexact;
 };
 
@@ -34,64 +34,83 @@ __device__ inline void start_nodes(NodeShared& nodes) {
   nodes.rank[0] = 0;
   nodes.children[0] = 0;
   nodes.row[0] = 0;
-  nodes.count = 1;
+  nodes.added[0] = nodes.added[1] = nodes.added[2] = 0;
   nodes.inexact = 0;
 }
 
-// Appends the children of `node` that weigh at least `least` and are not there yet.
+// Appends the children that weigh at least `least` and are not there yet, of the node of each group
+// of lanes; whole warps call it, `node` is negative where there is none. Rows from `end` on are
+// free but for the first nodes.added[slot].
 __device__ inline void add_children(const TreeShared& tree, const TreeExtent& extent, int node,
-                                    double least, NodeShared& nodes) {
-  const int lane = static_cast<int>(threadIdx.x) % node_lanes;
-  const int shift = static_cast<int>(threadIdx.x) % 32 / node_lanes * node_lanes;
-  const unsigned group = ((1u << node_lanes) - 1) << shift;
-  const double weight = nodes.weight[node];
-  const int depth = nodes.depth[node] + 1;
-  int first = nodes.children[node];
-  for (int taken = node_lanes; taken == node_lanes; first += taken) {
+                                    double least, int end, int slot, NodeShared& nodes) {
+  constexpr unsigned all = 0xffffffffu;
+  const int warp_lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = warp_lane % node_lanes;
+  const int shift = warp_lane - lane;
+  const int from = max(node, 0);
+  const double weight = nodes.weight[from];
+  const int depth = nodes.depth[from] + 1;
+  int first = nodes.children[from];
+  bool more = node >= 0;
+  while (__any_sync(all, more)) {
     const int rank = first + lane;
     double child = tree_never;
     bool exact = true;
-    if (is_candidate(tree, extent, depth, rank)) {
+    if (more && is_candidate(tree, extent, depth, rank)) {
       const double term = candidate(tree, extent, depth, rank);
       child = __dadd_rn(weight, term);
       exact = is_exact_sum(weight, term, child);
     }
     const bool wanted = child >= least;
-    taken = __popc(__ballot_sync(group, wanted));
+    const unsigned wanting = __ballot_sync(all, wanted);
+    const int taken = __popc((wanting >> shift) & ((1u << node_lanes) - 1));
     // Siblings behind the next one are not compared with anything yet.
     if (lane <= taken && !exact) nodes.inexact = 1;
     int at = 0;
-    if (lane == 0 && taken > 0) at = atomicAdd(&nodes.count, taken);
-    at = __shfl_sync(group, at, shift) + lane;
-    if (!wanted || at > node_capacity) continue;
-    nodes.weight[at] = child;
-    nodes.parent[at] = static_cast<std::int16_t>(node);
-    nodes.depth[at] = static_cast<std::uint8_t>(depth);
-    nodes.rank[at] = static_cast<std::uint8_t>(rank);
-    nodes.children[at] = 0;
+    if (warp_lane == 0 && wanting != 0) at = atomicAdd(&nodes.added[slot], __popc(wanting));
+    at = end + __shfl_sync(all, at, 0) + __popc(wanting & ((1u << warp_lane) - 1));
+    if (wanted && at <= node_capacity) {
+      nodes.weight[at] = child;
+      nodes.parent[at] = static_cast<std::int16_t>(node);
+      nodes.depth[at] = static_cast<std::uint8_t>(depth);
+      nodes.rank[at] = static_cast<std::uint8_t>(rank);
+      nodes.children[at] = 0;
+    }
+    if (more) first += taken;
+    more = more && taken == node_lanes;
   }
-  __syncwarp(group);
-  if (lane == 0) nodes.children[node] = static_cast<std::uint8_t>(first);
+  __syncwarp();
+  if (node >= 0 && lane == 0) nodes.children[node] = static_cast<std::uint8_t>(first);
 }
 
-// All nodes that weigh at least `least`. Returns the count with the root, the same on all threads;
-// more than the capacity: nodes are missing.
+// All nodes that weigh at least `least`; `count` are there, with the root. Returns how many are
+// then, the same on all threads; more than the capacity: nodes are missing. Called with
+// nodes.added zero; leaves it so.
 __device__ inline int expand(const TreeShared& tree, const TreeExtent& extent, double least,
-                             NodeShared& nodes) {
-  const int groups = static_cast<int>(blockDim.x) / node_lanes;
+                             int count, NodeShared& nodes) {
+  constexpr int groups = 32 / node_lanes;  // of a warp
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warps = static_cast<int>(blockDim.x) / 32;
+  const int group = thread % 32 / node_lanes;
   int begin = 0;
-  int end = nodes.count;
-  __syncthreads();
+  int end = count;
+  int slot = 0;
   while (begin < end && end <= 1 + node_capacity) {
-    for (int node = begin + static_cast<int>(threadIdx.x) / node_lanes; node < end;
-         node += groups) {
-      add_children(tree, extent, node, least, nodes);
+    const int next_slot = slot == 2 ? 0 : slot + 1;
+    // Nobody reads it any more, and nobody counts there before the barrier.
+    if (thread == 0) nodes.added[next_slot] = 0;
+    for (int first = begin + thread / 32 * groups; first < end; first += warps * groups) {
+      const int node = first + group;
+      add_children(tree, extent, node < end ? node : -1, least, end, slot, nodes);
     }
     __syncthreads();
     begin = end;
-    end = nodes.count;
-    __syncthreads();
+    end += nodes.added[slot];
+    slot = next_slot;
   }
+  __syncthreads();
+  if (thread == 0) nodes.added[0] = nodes.added[1] = nodes.added[2] = 0;
+  __syncthreads();
   return end;
 }
 
