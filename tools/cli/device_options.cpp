@@ -53,7 +53,16 @@ void add_device_options(CLI::App& app, DeviceOptions& o) {
                "With cuda: all ranks on one GPU, meeting over sockets; for tests");
 }
 
+void add_load_format(CLI::App& app, DeviceOptions& o) {
+  app.add_option("--load-format", o.load_format,
+                 "auto; or, with cuda, dummy: random weights, to measure without a checkpoint")
+      ->check(CLI::IsMember({"auto", "dummy"}));
+}
+
 Status check_device(const DeviceOptions& o, int ranks) {
+  if (o.load_format == "dummy" && o.device != "cuda") {
+    return Error{ErrorCode::invalid_argument, "--load-format", "dummy needs --device cuda"};
+  }
   if (o.device != "cuda") return {};
   COPSE_TRY(const auto check, cuda_function<CudaCheckFunction>("copse_cuda_check"));
   return ask_in_a_child(check, o.share_gpu ? 0 : ranks - 1);
@@ -61,9 +70,11 @@ Status check_device(const DeviceOptions& o, int ranks) {
 
 std::vector<std::string> device_arguments(const DeviceOptions& o) {
   if (o.device != "cuda") return {};
-  std::vector<std::string> arguments{
-      "--device",        o.device,        "--dtype",        o.dtype,
-      "--verify-kernel", o.verify_kernel, "--mem-fraction", std::to_string(o.mem_fraction)};
+  std::vector<std::string> arguments{"--device",        o.device,
+                                     "--dtype",         o.dtype,
+                                     "--load-format",   o.load_format,
+                                     "--verify-kernel", o.verify_kernel,
+                                     "--mem-fraction",  std::to_string(o.mem_fraction)};
   if (o.eager) arguments.push_back("--enforce-eager");
   if (o.share_gpu) arguments.push_back("--share-gpu");
   return arguments;

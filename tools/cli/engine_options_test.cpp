@@ -36,6 +36,18 @@ TEST(EngineOptions, NamesTheFlagAtFault) {
   EXPECT_EQ(field([](EngineOptions& o) { o.max_model_len = 1; }), "--max-model-len");
   EXPECT_EQ(field([](EngineOptions& o) { o.max_model_len = 2; }), "none");
   EXPECT_EQ(field([](EngineOptions& o) { o.drafter.clear(), o.draft = "tree"; }), "--drafter");
+  EXPECT_EQ(field([](EngineOptions& o) { o.device.load_format = "dummy"; }), "--load-format");
+}
+
+TEST(EngineOptions, TheWayOfLoadingGoesToTheWorkers) {
+  EngineOptions options = embedded_pair();
+  options.device.device = "cuda";
+  options.device.load_format = "dummy";
+  const auto arguments = coordinator_arguments(options, "/run");
+  const auto flag = std::find(arguments.begin(), arguments.end(), "--load-format");
+  ASSERT_NE(flag, arguments.end());
+  EXPECT_EQ(flag[1], "dummy");
+  EXPECT_LT(std::find(arguments.begin(), arguments.end(), "--"), flag);
 }
 
 // Where there is a GPU the flags go to the workers; elsewhere one sentence says what is missing.

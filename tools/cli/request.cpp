@@ -4,29 +4,31 @@
 
 namespace copse::cli {
 
-void Collector::on_tokens(const Tokens& tokens) {
+void TokenCollector::on_tokens(const Tokens& tokens) {
   last = clock_.now();
   if (ids.empty()) first = last;
-  for (const TokenId token : tokens.tokens) {
-    ids.push_back(token);
-    add(detokenizer_.push(token));
-  }
+  ids.insert(ids.end(), tokens.tokens.begin(), tokens.tokens.end());
 }
 
-void Collector::on_finished(const RequestFinished& end) {
-  add(detokenizer_.finish());
-  finished = end;
-}
-
-void Collector::on_refused(const RequestRefused& refused) {
+void TokenCollector::on_refused(const RequestRefused& refused) {
   const bool invalid =
       refused.kind == RefusalKind::invalid || refused.kind == RefusalKind::too_long;
   error = Error{invalid ? ErrorCode::invalid_argument : ErrorCode::unavailable, refused.at,
                 refused.message};
 }
 
-void Collector::on_lost(RequestId) {
+void TokenCollector::on_lost(RequestId) {
   error = Error{ErrorCode::unavailable, "engine", "the coordinator was lost"};
+}
+
+void Collector::on_tokens(const Tokens& tokens) {
+  TokenCollector::on_tokens(tokens);
+  for (const TokenId token : tokens.tokens) add(detokenizer_.push(token));
+}
+
+void Collector::on_finished(const RequestFinished& end) {
+  add(detokenizer_.finish());
+  TokenCollector::on_finished(end);
 }
 
 void Collector::add(const std::string& piece) {
@@ -36,14 +38,12 @@ void Collector::add(const std::string& piece) {
   std::fflush(stdout);
 }
 
-Result<std::shared_ptr<Collector>> run_request(EngineSession& session, const Tokenizer& tokenizer,
-                                               Submit submit, std::span<const TokenId> prompt,
-                                               bool print) {
+Status run_request(EngineSession& session, Submit submit, std::span<const TokenId> prompt,
+                   const std::shared_ptr<TokenCollector>& collector) {
   if (!decltype(submit.prompt)::fits(prompt.size())) {
     return Error{ErrorCode::invalid_argument, "--prompt", "is too long"};
   }
   submit.prompt.assign(prompt.begin(), prompt.end());
-  auto collector = std::make_shared<Collector>(tokenizer, print);
   COPSE_TRY([[maybe_unused]] const RequestId request,
             session.client().submit(std::move(submit), collector));
   COPSE_RETURN_IF_ERROR(session.run_until([&] { return collector->done(); }));
@@ -51,6 +51,14 @@ Result<std::shared_ptr<Collector>> run_request(EngineSession& session, const Tok
   if (collector->finished->reason == FinishReason::error) {
     return Error{ErrorCode::internal, "engine", collector->finished->error};
   }
+  return {};
+}
+
+Result<std::shared_ptr<Collector>> run_request(EngineSession& session, const Tokenizer& tokenizer,
+                                               Submit submit, std::span<const TokenId> prompt,
+                                               bool print) {
+  auto collector = std::make_shared<Collector>(tokenizer, print);
+  COPSE_RETURN_IF_ERROR(run_request(session, std::move(submit), prompt, collector));
   return collector;
 }
 

@@ -12,7 +12,27 @@
 
 namespace copse::cli {
 
-class Collector final : public StreamHandler {
+// Tokens alone, and when they came.
+class TokenCollector : public StreamHandler {
+ public:
+  void on_tokens(const Tokens& tokens) override;
+  void on_finished(const RequestFinished& end) override { finished = end; }
+  void on_refused(const RequestRefused& refused) override;
+  void on_lost(RequestId request) override;
+  bool done() const { return finished.has_value() || error.has_value(); }
+
+  std::vector<TokenId> ids;
+  std::optional<RequestFinished> finished;
+  std::optional<Error> error;
+  Instant first{};  // token message
+  Instant last{};
+
+ private:
+  SteadyClock clock_;
+};
+
+// Their text as well.
+class Collector final : public TokenCollector {
  public:
   // Prints text to standard output as it comes, if `print`.
   Collector(const Tokenizer& tokenizer, bool print)
@@ -20,25 +40,18 @@ class Collector final : public StreamHandler {
 
   void on_tokens(const Tokens& tokens) override;
   void on_finished(const RequestFinished& end) override;
-  void on_refused(const RequestRefused& refused) override;
-  void on_lost(RequestId request) override;
-  bool done() const { return finished.has_value() || error.has_value(); }
 
-  std::vector<TokenId> ids;
   std::string text;
-  std::optional<RequestFinished> finished;
-  std::optional<Error> error;
-  Instant first{};  // token message
-  Instant last{};
 
  private:
   void add(const std::string& piece);
-  SteadyClock clock_;
   Detokenizer detokenizer_;
   bool print_;
 };
 
 // Runs the session until the request has ended well; `finished` is there then.
+Status run_request(EngineSession& session, Submit submit, std::span<const TokenId> prompt,
+                   const std::shared_ptr<TokenCollector>& collector);
 Result<std::shared_ptr<Collector>> run_request(EngineSession& session, const Tokenizer& tokenizer,
                                                Submit submit, std::span<const TokenId> prompt,
                                                bool print);
