@@ -72,6 +72,16 @@ __device__ inline bool elect_one() {
   return elected != 0;
 }
 
+// Lets the kernel that follows in the stream begin where it was launched to, as far as there is
+// room.
+__device__ inline void launch_next() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+// Returns when the kernels before this one have ended and what they wrote can be read.
+__device__ inline void wait_for_previous() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // --- copies ---
 
 // Copies the map's box at (column, row) into shared memory and counts its bytes at the barrier.
@@ -89,6 +99,20 @@ __device__ inline void prefetch_map(const CUtensorMap& map) {
 // Orders this thread's ordinary writes to shared memory before what tensor cores read of it.
 __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The same of global memory, before or after a bulk copy of other blocks.
+__device__ inline void fence_async_proxy_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+// Copies `bytes` (a multiple of 16) into shared memory and counts them at the barrier.
+__device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes,
+                                 std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
 }
 
 // Four 8 x 8 matrices of 16-bit values into rows of 16 bytes, transposed; lane i gives the address

@@ -1,10 +1,10 @@
 #pragma once
-// The loading role: one warp fills the ring with chunks of keys, one brings each item's queries.
+// The loading role: one thread fills the ring with chunks of keys, one brings each item's queries.
 #include "kernels/verify_attention/hopper_tile.cuh"
 
 namespace copse::kernels::cuda::hopper {
 
-// One of the block's chunks after another, from `row` of the map on; by one thread.
+// One of the block's chunks after another, from `row` of the map on.
 template <int n>
 __device__ RingPlace load_block(const Tile<n>& tile, const CUtensorMap& map, int row,
                                 RingPlace place) {
@@ -21,14 +21,11 @@ __device__ RingPlace load_block(const Tile<n>& tile, const CUtensorMap& map, int
 
 template <int n>
 __device__ void load_keys(const Arguments& args, const Tile<n>& tile) {
-  const int items = args.call.workspace.plan->items;
   RingPlace place = {0, 1};  // parity 1: the first turn waits for nobody
-  for (int index = static_cast<int>(blockIdx.x); index < items;
-       index += static_cast<int>(gridDim.x)) {
-    const Work work(args, index);
-    const int scratch_row = work.item.slot * args.call.scratch_rows;
-    const PageId* pages = work.item.pages;
-    int page = work.item.first_pages[0];
+  for (Work work(args); work.exists(); work.next(args)) {
+    const int scratch_row = work.item->slot * args.call.scratch_rows;
+    const PageId* pages = work.item->pages;
+    int page = work.item->first_page;
     for (int block = work.first_block; block < work.last_block; ++block) {
       if (work.tail(block)) {
         const int node = (block - work.prefix_blocks) * verify_block_tokens;
@@ -44,17 +41,15 @@ __device__ void load_keys(const Arguments& args, const Tile<n>& tile) {
 }
 
 template <int n>
-__device__ void load_queries(const Arguments& args, const Tile<n>& tile) {
-  const int items = args.call.workspace.plan->items;
+__device__ void load_queries(const Arguments& args, const CUtensorMap& map, const Tile<n>& tile) {
   unsigned parity = 1;
-  for (int index = static_cast<int>(blockIdx.x); index < items;
-       index += static_cast<int>(gridDim.x)) {
-    const int row = first_query<n>(args, args.call.workspace.items[index]);
+  for (Work work(args); work.exists(); work.next(args)) {
+    const int row = first_query<n>(args, *work.item);
     barrier_wait(tile.query_empty(), parity);
 #pragma unroll
     for (int chunk = 0; chunk < chunks; ++chunk) {
       barrier_expect(tile.query_full(chunk), Tile<n>::query_chunk_bytes);
-      copy_box(tile.queries(chunk), args.queries, chunk_column(chunk), row, tile.query_full(chunk));
+      copy_box(tile.queries(chunk), map, chunk_column(chunk), row, tile.query_full(chunk));
     }
     parity ^= 1;
   }

@@ -1,13 +1,13 @@
 #pragma once
 // The merge, in the same launch: when all splits of a tile have arrived at its counter, each of the
 // blocks that computed one of them joins an equal part of the tile's outputs. All blocks of the
-// launch are resident, so waiting for one another ends. Only the output role's threads take part.
+// launch are resident, so waiting for one another ends. Only the output role's threads take part;
+// all of shared memory but Small is theirs, since every chunk that was loaded has been used.
 #include "kernels/verify_attention/hopper_outputs.cuh"
 
 namespace copse::kernels::cuda::hopper {
 
 inline constexpr int output_warps = output_threads / 32;
-inline constexpr int parts_at_once = 16;  // loads in flight of a thread
 
 __device__ inline int merge_thread() {
   return static_cast<int>(threadIdx.x) - output_group * group_threads;
@@ -28,87 +28,109 @@ __device__ inline void wait_for_splits(const Arguments& args, const VerifyItem& 
   named_barrier(output_barrier, output_threads);
 }
 
-// The units of a tile that this block joins, [begin, end), and the tile's parts.
+// The units of a tile that this block joins, [begin, end), and where they stand in shared memory:
+// [parts][units] of unit_bytes, stats [parts][queries], factors [parts][queries], sums.
 template <int n>
 struct Share {
-  int begin, end;
+  int begin, units;
   int first_tile, queries;     // whose units these are: tiles of 8 queries
-  int parts, ways;             // `ways` warps share a unit, each takes every ways-th part
-  std::ptrdiff_t first, step;  // part p stands at first + p * step (times n queries)
+  int parts, ways;             // few units: `ways` warps share one, each takes every ways-th part
+  std::ptrdiff_t first, step;  // part p is partial first + p * step
 
   __device__ Share(const Arguments& args, const VerifyItem& item) {
-    const int units = (queries_of<n>(args, item) + 7) / 8 * units_of_tile;
-    begin = static_cast<int>(static_cast<long long>(units) * item.split / item.splits);
-    end = static_cast<int>(static_cast<long long>(units) * (item.split + 1) / item.splits);
+    const int all = (queries_of<n>(args, item) + 7) / 8 * units_of_tile;
+    const auto bound = [&](int split) {
+      return static_cast<int>(static_cast<long long>(all) * split / item.splits);
+    };
+    begin = bound(item.split);
+    units = bound(item.split + 1) - begin;
     first_tile = begin / units_of_tile;
-    queries = end > begin ? ((end - 1) / units_of_tile - first_tile + 1) * 8 : 0;
+    queries = units > 0 ? ((begin + units - 1) / units_of_tile - first_tile + 1) * 8 : 0;
     parts = item.splits;
-    ways = (parts + parts_at_once - 1) / parts_at_once;
+    ways = units == 0 || units >= output_warps ? 1 : output_warps / units;
     first = item.partial - static_cast<std::ptrdiff_t>(item.split) * item.tiles;
     step = item.tiles;
   }
+  __device__ const uint2* part(int p) const {
+    return reinterpret_cast<const uint2*>(hopper_memory + p * units * unit_bytes);
+  }
+  __device__ int stats_at() const { return parts * units * unit_bytes; }
+  __device__ const float2* stats() const {
+    return reinterpret_cast<const float2*>(hopper_memory + stats_at());
+  }
+  __device__ float* factors() const {
+    return reinterpret_cast<float*>(hopper_memory + stats_at() + parts * queries * 8);
+  }
+  __device__ float4* sums() const {
+    return reinterpret_cast<float4*>(hopper_memory + stats_at() + parts * queries * 12);
+  }
 };
 
-// What each part counts for: factors[part * queries + query].x.
+// All parts and their stats, each lane of each warp its own copies.
 template <int n>
-__device__ void find_factors(const Arguments& args, const Share<n>& share, float2* factors) {
-  const float2* stats = args.call.workspace.stats + share.first * n + share.first_tile * 8;
-#pragma unroll 4
-  for (int i = merge_thread(); i < share.parts * share.queries; i += output_threads) {
-    factors[i] = __ldcg(stats + i / share.queries * share.step * n + i % share.queries);
+__device__ void load_parts(const Arguments& args, const Tile<n>& tile, const Share<n>& share) {
+  const VerifyWorkspace& workspace = args.call.workspace;
+  const std::uint32_t full = tile.merge_full();
+  if (merge_thread() == 0) {
+    barrier_expect(full, share.parts * (share.units * unit_bytes + share.queries * 8));
   }
-  named_barrier(output_barrier, output_threads);
+  const auto* partials = static_cast<const unsigned char*>(workspace.partials);
+  for (int p = merge_warp() + output_lane() * output_warps; p < share.parts; p += output_threads) {
+    const std::ptrdiff_t partial = share.first + p * share.step;
+    copy_bulk(tile.address + p * share.units * unit_bytes,
+              partials + (partial * (n / 8 * units_of_tile) + share.begin) * unit_bytes,
+              share.units * unit_bytes, full);
+    copy_bulk(tile.address + share.stats_at() + p * share.queries * 8,
+              workspace.stats + partial * n + share.first_tile * 8, share.queries * 8, full);
+  }
+}
+
+// What each part counts for, [part][query].
+template <int n>
+__device__ void find_factors(const Share<n>& share) {
   const int lane = output_lane();
+  const float2* stats = share.stats();
+  float* factors = share.factors();
   for (int query = merge_warp(); query < share.queries; query += output_warps) {
     float largest = no_score;
     for (int p = lane; p < share.parts; p += 32) {
-      largest = fmaxf(largest, factors[p * share.queries + query].x);
+      largest = fmaxf(largest, stats[p * share.queries + query].x);
     }
     largest = warp_max(largest);
     float sum = 0;
     for (int p = lane; p < share.parts; p += 32) {
-      float2& part = factors[p * share.queries + query];
-      part.x = exp2_fast(part.x - largest);
-      sum += part.y * part.x;
+      const float2 part = stats[p * share.queries + query];
+      sum += part.y * exp2_fast(part.x - largest);
     }
-    sum = warp_sum(sum);
-    for (int p = lane; p < share.parts; p += 32) factors[p * share.queries + query].x /= sum;
+    const float inverse = 1.0f / warp_sum(sum);
+    for (int p = lane; p < share.parts; p += 32) {
+      const float2 part = stats[p * share.queries + query];
+      factors[p * share.queries + query] = exp2_fast(part.x - largest) * inverse;
+    }
   }
   named_barrier(output_barrier, output_threads);
 }
 
 // Of one unit: every ways-th part from `way` on, scaled and added in order.
 template <int n>
-__device__ float4 add_parts(const Arguments& args, const Share<n>& share, const float2* factors,
-                            int unit, int way) {
-  constexpr int unit_fours = 32;
-  const auto* from = reinterpret_cast<const float4*>(args.call.workspace.partials) +
-                     (share.first * (n / 8 * units_of_tile) + unit) * unit_fours + output_lane();
-  const std::ptrdiff_t step = share.step * (n / 8 * units_of_tile) * unit_fours;
-  const int query = (unit / units_of_tile - share.first_tile) * 8 + output_lane() % 4 * 2;
+__device__ float4 add_parts(const Share<n>& share, int unit, int way) {
+  const int query =
+      ((share.begin + unit) / units_of_tile - share.first_tile) * 8 + output_lane() % 4 * 2;
+  const float* factors = share.factors() + query;
   float4 sum = {};
-  for (int p = way; p < share.parts; p += parts_at_once * share.ways) {
-    float4 part[parts_at_once];
-#pragma unroll
-    for (int i = 0; i < parts_at_once; ++i) {
-      const int at = p + i * share.ways;
-      if (at < share.parts) part[i] = __ldcg(from + at * step);
-    }
-#pragma unroll
-    for (int i = 0; i < parts_at_once; ++i) {
-      const int at = p + i * share.ways;
-      if (at >= share.parts) break;
-      const float2* factor = factors + at * share.queries + query;
-      sum.x += part[i].x * factor[0].x;
-      sum.y += part[i].y * factor[1].x;
-      sum.z += part[i].z * factor[0].x;
-      sum.w += part[i].w * factor[1].x;
-    }
+#pragma unroll 4
+  for (int p = way; p < share.parts; p += share.ways) {
+    const uint2 value = share.part(p)[unit * 32 + output_lane()];
+    const float2 factor = *reinterpret_cast<const float2*>(factors + p * share.queries);
+    sum.x += __uint_as_float(value.x << 16) * factor.x;
+    sum.y += __uint_as_float(value.x & 0xffff0000u) * factor.y;
+    sum.z += __uint_as_float(value.y << 16) * factor.x;
+    sum.w += __uint_as_float(value.y & 0xffff0000u) * factor.y;
   }
   return sum;
 }
 
-// The unit's outputs, of one warp.
+// The unit's outputs, by one warp.
 template <int n>
 __device__ void store_unit(const Arguments& args, const VerifyItem& item, int unit,
                            const float4& sum) {
@@ -119,44 +141,48 @@ __device__ void store_unit(const Arguments& args, const VerifyItem& item, int un
              inside / group_warps * chunk_columns + inside % group_warps * 16);
 }
 
+// Returns whether anything was loaded.
 template <int n>
-__device__ void merge_item(const Arguments& args, const VerifyItem& item) {
+__device__ bool merge_item(const Arguments& args, const Tile<n>& tile, const VerifyItem& item,
+                           unsigned parity) {
   const Share<n> share(args, item);
-  // The ring is idle: every chunk that was loaded has been used.
-  auto* sums = reinterpret_cast<float4*>(hopper_memory + Tile<n>::ring_at);
-  auto* factors = reinterpret_cast<float2*>(sums + 64 * 32);
   wait_for_splits(args, item);
-  find_factors(args, share, factors);
-  const int units = share.end - share.begin;
-  for (int task = merge_warp(); task < units * share.ways; task += output_warps) {
-    const int unit = share.begin + task % units;
-    const float4 sum = add_parts(args, share, factors, unit, task / units);
+  if (share.units == 0) return false;
+  fence_async_proxy_global();
+  load_parts(args, tile, share);
+  barrier_wait(tile.merge_full(), parity);
+  find_factors(share);
+  for (int task = merge_warp(); task < share.units * share.ways; task += output_warps) {
+    const int unit = task % share.units;
+    const float4 sum = add_parts(share, unit, task / share.units);
     if (share.ways == 1) {
-      store_unit<n>(args, item, unit, sum);
+      store_unit<n>(args, item, share.begin + unit, sum);
     } else {
-      sums[task * 32 + output_lane()] = sum;
+      share.sums()[task * 32 + output_lane()] = sum;
     }
   }
   named_barrier(output_barrier, output_threads);
-  if (share.ways == 1) return;
-  for (int i = merge_warp(); i < units; i += output_warps) {
-    float4 sum = sums[i * 32 + output_lane()];
+  if (share.ways == 1) return true;
+  for (int unit = merge_warp(); unit < share.units; unit += output_warps) {
+    float4 sum = share.sums()[unit * 32 + output_lane()];
     for (int way = 1; way < share.ways; ++way) {
-      const float4 more = sums[(way * units + i) * 32 + output_lane()];
+      const float4 more = share.sums()[(way * share.units + unit) * 32 + output_lane()];
       sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
     }
-    store_unit<n>(args, item, share.begin + i, sum);
+    store_unit<n>(args, item, share.begin + unit, sum);
   }
   named_barrier(output_barrier, output_threads);
+  return true;
 }
 
 template <int n>
-__device__ void merge_items(const Arguments& args) {
-  const int items = args.call.workspace.plan->items;
-  for (int index = static_cast<int>(blockIdx.x); index < items;
-       index += static_cast<int>(gridDim.x)) {
-    const VerifyItem& item = args.call.workspace.items[index];
-    if (item.splits > 1) merge_item<n>(args, item);
+__device__ void merge_items(const Arguments& args, const Tile<n>& tile) {
+  unsigned parity = 0;
+  for (Work work(args); work.exists(); work.next(args)) {
+    if (work.item->splits < 2) continue;
+    if (merge_item<n>(args, tile, *work.item, parity)) parity ^= 1;
+    fence_async_proxy();  // the next copies overwrite what was read
+    named_barrier(output_barrier, output_threads);
   }
 }
 

@@ -24,6 +24,26 @@ __device__ inline int output_value(int c) {
   return (2 * c + output_half()) * chunk_columns + warp * 16;
 }
 
+// Makes the rows of a block that hold no token zero in the group's chunks: their weights will be
+// zero, but zero times whatever stands there must be zero too. Scores of these rows are masked, so
+// that they may be read meanwhile.
+template <int n>
+__device__ void clear_rows(const Tile<n>& tile, RingPlace place, int tokens) {
+  constexpr int units = row_bytes / 16;
+  for (int c = 0; c < chunks_of_group; ++c) {
+    const RingPlace at = place.plus(1 + 2 * c + output_half(), Tile<n>::slots);
+    barrier_wait(tile.chunk_full(at.index), at.parity);
+    auto* rows =
+        reinterpret_cast<uint4*>(hopper_memory + Tile<n>::ring_at + at.index * chunk_bytes);
+    for (int i = tokens * units + static_cast<int>(threadIdx.x) % group_threads;
+         i < verify_block_tokens * units; i += group_threads) {
+      rows[i] = {0, 0, 0, 0};
+    }
+  }
+  fence_async_proxy();
+  named_barrier(clear_barrier + output_half(), group_threads);
+}
+
 template <int n>
 __device__ void rescale_outputs(const float* rescale, Outputs<n>& out) {
 #pragma unroll
@@ -37,37 +57,51 @@ __device__ void rescale_outputs(const float* rescale, Outputs<n>& out) {
   }
 }
 
-template <int n, int pending>
+template <int n, int c, int pending>
 __device__ void release_chunk(const Tile<n>& tile, RingPlace place) {
   products_wait<pending>();
   if (output_lane() == 0) {
-    constexpr int c = chunks_of_group - 1 - pending;
     const RingPlace at = place.plus(1 + 2 * c + output_half(), Tile<n>::slots);
     barrier_arrive(tile.chunk_empty(at.index));
   }
 }
 
+template <int n, int c>
+__device__ void multiply_chunk(const Tile<n>& tile, RingPlace place, std::uint32_t weights,
+                               bool first, Outputs<n>& out) {
+  const RingPlace at = place.plus(1 + 2 * c + output_half(), Tile<n>::slots);
+  barrier_wait(tile.chunk_full(at.index), at.parity);
+  const std::uint32_t values = matrix_descriptor(tile.slot(at.index));
+  products_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {  // 16 keys: 16 rows of the chunk, 32 bytes of a row of weights
+    product<n, 1>(out.value[c], values + k * (16 * row_bytes / 16), weights + 2 * k,
+                  !first || k > 0);
+  }
+  products_commit();
+}
+
+// next_parity: of scores_done when the next block's scores are.
 template <int n>
 __device__ void multiply_values(const Tile<n>& tile, RingPlace place, int buffer, bool first,
-                                Outputs<n>& out) {
+                                bool last, unsigned next_parity, Outputs<n>& out) {
   const std::uint32_t weights = matrix_descriptor(tile.weights(buffer));
-#pragma unroll
-  for (int c = 0; c < chunks_of_group; ++c) {
-    const RingPlace at = place.plus(1 + 2 * c + output_half(), Tile<n>::slots);
-    barrier_wait(tile.chunk_full(at.index), at.parity);
-    const std::uint32_t values = matrix_descriptor(tile.slot(at.index));
-    products_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {  // 16 keys: 16 rows of the chunk, 32 bytes of a row of weights
-      product<n, 1>(out.value[c], values + k * (16 * row_bytes / 16), weights + 2 * k,
-                    !first || k > 0);
-    }
-    products_commit();
+  multiply_chunk<n, 0>(tile, place, weights, first, out);
+  if (Tile<n>::scores_first && !last) {
+    release_chunk<n, 0, 0>(tile, place);
+    barrier_wait(tile.scores_done(), next_parity);
+    multiply_chunk<n, 1>(tile, place, weights, first, out);
+    multiply_chunk<n, 2>(tile, place, weights, first, out);
+    multiply_chunk<n, 3>(tile, place, weights, first, out);
+  } else {
+    multiply_chunk<n, 1>(tile, place, weights, first, out);
+    multiply_chunk<n, 2>(tile, place, weights, first, out);
+    multiply_chunk<n, 3>(tile, place, weights, first, out);
+    release_chunk<n, 0, 3>(tile, place);
   }
-  release_chunk<n, 3>(tile, place);
-  release_chunk<n, 2>(tile, place);
-  release_chunk<n, 1>(tile, place);
-  release_chunk<n, 0>(tile, place);
+  release_chunk<n, 1, 2>(tile, place);
+  release_chunk<n, 2, 1>(tile, place);
+  release_chunk<n, 3, 0>(tile, place);
 }
 
 // A thread's four values of (chunk, tile of 8 queries) as bf16 into out: turned so that a thread
@@ -105,9 +139,11 @@ __device__ void store_outputs(const Arguments& args, const VerifyItem& item, con
   }
 }
 
-// A partial result is [n / 8 tiles of queries][8 chunks][4 warps] units of 32 float4, one a lane,
-// as the accumulators stand.
+// A partial result is [n / 8 tiles of queries][8 chunks][4 warps] units of 32 lanes x 4 bf16, as
+// the accumulators stand: bf16, since storing and reading partial results is what short prefixes
+// wait for. It rounds as often as a result does once more.
 inline constexpr int units_of_tile = value_chunks * group_warps;
+inline constexpr int unit_bytes = 32 * 4 * 2;
 
 __device__ inline int unit_of(int j, int c) {
   const int warp = static_cast<int>(threadIdx.x) % group_threads / 32;
@@ -122,15 +158,17 @@ __device__ void store_partial(const Arguments& args, const VerifyItem& item, con
   const int thread = static_cast<int>(threadIdx.x) - output_group * group_threads;
   const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(item.partial) * n;
   if (thread < n) workspace.stats[first + thread] = stats[thread];
-  auto* to = reinterpret_cast<float4*>(workspace.partials + first * latent) + output_lane();
+  auto* to = reinterpret_cast<uint2*>(static_cast<Bf16*>(workspace.partials) + first * latent) +
+             output_lane();
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) {
 #pragma unroll
     for (int c = 0; c < chunks_of_group; ++c) {
       const float* v = &out.value[c][4 * j];
-      to[unit_of(j, c) * 32] = {v[0], v[1], v[2], v[3]};
+      to[unit_of(j, c) * 32] = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
     }
   }
+  fence_async_proxy_global();  // bulk copies will read it
   named_barrier(output_barrier, output_threads);
   if (thread == 0) {
     __threadfence();
@@ -140,37 +178,36 @@ __device__ void store_partial(const Arguments& args, const VerifyItem& item, con
 
 template <int n>
 __device__ void add_values(const Arguments& args, const Tile<n>& tile) {
-  auto& small = small_of<n>();
-  const int items = args.call.workspace.plan->items;
+  auto& small = small_of();
   RingPlace place;
   RingPlace weights;
+  unsigned next_parity = 1;
   Outputs<n> out;
-  for (int index = static_cast<int>(blockIdx.x); index < items;
-       index += static_cast<int>(gridDim.x)) {
-    const VerifyItem& item = args.call.workspace.items[index];
-    const int blocks = item.last_block - item.first_block;
-    for (int block = 0;; ++block) {
-      const bool first = block == 0;
+  for (Work work(args); work.exists(); work.next(args)) {
+    for (int block = work.first_block; block < work.last_block; ++block) {
+      const bool first = block == work.first_block;
+      const bool last = block + 1 == work.last_block;
+      const int tokens = work.tokens(block);
+      if (tokens < verify_block_tokens) clear_rows(tile, place, tokens);
       barrier_wait(tile.weights_full(weights.index), weights.parity);
       if (!first && small.rescales[weights.index] != 0) {
         rescale_outputs<n>(small.rescale[weights.index], out);
       }
-      multiply_values(tile, place, weights.index, first, out);
+      multiply_values(tile, place, weights.index, first, last, next_parity, out);
       place = place.plus(chunks, Tile<n>::slots);
-      if (block + 1 == blocks) break;
+      next_parity ^= 1;
+      if (last) {
+        const float2* stats = small.stats[weights.index];
+        if (work.item->splits > 1) {
+          store_partial(args, *work.item, stats, out);
+        } else {
+          store_outputs(args, *work.item, stats, out);
+        }
+        __syncwarp();  // the buffer's stats were read
+      }
       if (output_lane() == 0) barrier_arrive(tile.weights_empty(weights.index));
       weights = weights.plus(1, Tile<n>::weight_buffers);
     }
-    const float2* stats = small.stats[weights.index];
-    if (item.splits > 1) {
-      store_partial(args, item, stats, out);
-    } else {
-      store_outputs(args, item, stats, out);
-    }
-    // Only now: the buffer's stats were read.
-    __syncwarp();
-    if (output_lane() == 0) barrier_arrive(tile.weights_empty(weights.index));
-    weights = weights.plus(1, Tile<n>::weight_buffers);
   }
 }
 

@@ -28,25 +28,6 @@ __device__ inline int score_thread() {
   return static_cast<int>(threadIdx.x) % group_threads;
 }
 
-// Makes the rows of a block that hold no token zero: their weights will be zero, but zero times
-// whatever stands there must be zero too.
-template <int n>
-__device__ void clear_rows(const Tile<n>& tile, RingPlace place, int tokens) {
-  constexpr int units = row_bytes / 16;
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    const RingPlace at = place.plus(chunk, Tile<n>::slots);
-    barrier_wait(tile.chunk_full(at.index), at.parity);
-    auto* rows =
-        reinterpret_cast<uint4*>(hopper_memory + Tile<n>::ring_at + at.index * chunk_bytes);
-    for (int i = tokens * units + score_thread(); i < verify_block_tokens * units;
-         i += group_threads) {
-      rows[i] = {0, 0, 0, 0};
-    }
-  }
-  fence_async_proxy();
-  named_barrier(score_barrier, group_threads);
-}
-
 template <int n>
 __device__ void multiply_keys(const Tile<n>& tile, RingPlace place, unsigned query_parity,
                               Scores<n>& scores) {
@@ -71,19 +52,19 @@ __device__ void multiply_keys(const Tile<n>& tile, RingPlace place, unsigned que
 template <int n>
 __device__ std::uint64_t find_mask(const Arguments& args, const Work& work, int node) {
   const int query = score_thread();
-  const int row = (work.item.tile * n + query) / args.call.heads;
-  if (query >= queries_of<n>(args, work.item) || row < node) return 0;
+  const int row = (work.item->tile * n + query) / args.call.heads;
+  if (query >= queries_of<n>(args, *work.item) || row < node) return 0;
   const int after = row - node + 1;  // nodes up to the row itself
   const std::uint64_t mask = after >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << after) - 1;
-  if (work.item.ancestors == nullptr) return mask;
+  if (work.item->ancestors == nullptr) return mask;
   return mask &
-         work.item.ancestors[static_cast<std::ptrdiff_t>(row) * work.item.mask_words + node / 64];
+         work.item->ancestors[static_cast<std::ptrdiff_t>(row) * work.item->mask_words + node / 64];
 }
 
 // Of an own block: each query's mask. Of a page that is not full: its tokens.
 template <int n>
 __device__ void mask_scores(bool tail, std::uint64_t own_mask, int tokens, Scores<n>& scores) {
-  auto& small = small_of<n>();
+  auto& small = small_of();
   if (score_thread() < n) {
     small.masks[score_thread()] = tail ? own_mask : (std::uint64_t{1} << tokens) - 1;
   }
@@ -106,8 +87,8 @@ __device__ inline float base_of(float reference) {
 // Scores as exponents of 2, relative to the references; the largest of the thread's.
 template <int n>
 __device__ float scale_scores(bool first, float scale, Scores<n>& scores) {
-  const float* reference = small_of<n>().reference;
-  float largest = -INFINITY;
+  const float* reference = small_of().reference;
+  float largest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) {
     float2 base = *reinterpret_cast<const float2*>(reference + 8 * j + score_lane() % 4 * 2);
@@ -115,17 +96,17 @@ __device__ float scale_scores(bool first, float scale, Scores<n>& scores) {
 #pragma unroll
     for (int i = 4 * j; i < 4 * j + 4; ++i) {
       scores.value[i] = scores.value[i] * scale - (i % 2 == 0 ? base.x : base.y);
-      largest = fmaxf(largest, scores.value[i]);
+      largest[i % 4] = fmaxf(largest[i % 4], scores.value[i]);
     }
   }
-  return largest;
+  return fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
 }
 
 // Scores are relative to the references. Moves these to the largest scores so far, and with them
 // sums; leaves in small.move what outputs so far are to be multiplied with.
 template <int n>
 __device__ void move_reference(bool first, Scores<n>& scores) {
-  auto& small = small_of<n>();
+  auto& small = small_of();
   const int lane = score_lane();
   if (first) named_barrier(score_barrier, group_threads);  // the last item's sums were read
 #pragma unroll
@@ -185,7 +166,7 @@ __device__ void store_weights(const Tile<n>& tile, int buffer, const Scores<n>& 
 // The item's sums over all rows: lanes of a column, then warps.
 template <int n>
 __device__ void finish_sums(int buffer, Scores<n>& scores) {
-  auto& small = small_of<n>();
+  auto& small = small_of();
   named_barrier(score_barrier, group_threads);  // the last readers of of_warp are done
 #pragma unroll
   for (int i = 0; i < n / 4; ++i) {
@@ -208,16 +189,13 @@ __device__ void finish_sums(int buffer, Scores<n>& scores) {
 
 template <int n>
 __device__ void score_blocks(const Arguments& args, const Tile<n>& tile) {
-  auto& small = small_of<n>();
-  const int items = args.call.workspace.plan->items;
+  auto& small = small_of();
   const float scale = args.call.scale * 1.44269504088896341f;
   RingPlace place;
   RingPlace weights = {0, 1};
   unsigned query_parity = 0;
   Scores<n> scores;
-  for (int index = static_cast<int>(blockIdx.x); index < items;
-       index += static_cast<int>(gridDim.x)) {
-    const Work work(args, index);
+  for (Work work(args); work.exists(); work.next(args)) {
 #pragma unroll
     for (int i = 0; i < n / 4; ++i) scores.sum[i] = 0;
     for (int block = work.first_block; block < work.last_block; ++block) {
@@ -229,10 +207,10 @@ __device__ void score_blocks(const Arguments& args, const Tile<n>& tile) {
       if (tail) {
         own_mask = find_mask<n>(args, work, (block - work.prefix_blocks) * verify_block_tokens);
       }
-      if (tokens < verify_block_tokens) clear_rows(tile, place, tokens);
       multiply_keys(tile, place, query_parity, scores);
       if (score_lane() == 0) {
         barrier_arrive(tile.chunk_empty(place.index));  // the rope
+        barrier_arrive(tile.scores_done());
         if (last) barrier_arrive(tile.query_empty());
       }
       place = place.plus(chunks, Tile<n>::slots);

@@ -33,29 +33,28 @@ VerifyPlanShape hopper_plan_shape(const VerifyShape& shape) {
   VerifyPlanShape plan;
   plan.heads = shape.heads;
   plan.sequences = shape.sequences_max;
-  plan.tile_queries = hopper_tile_queries(shape.heads * shape.rows_per_sequence_max);
+  hopper_tilings(shape.heads * shape.rows_per_sequence_max, &plan);
   plan.workers = device_info().multiprocessors;
   plan.partials_max = 3 * plan.workers;
-  plan.items_max = tiles_max(shape, plan.tile_queries) + plan.partials_max;
-  plan.block_cost = hopper_block_cost(plan.tile_queries);
-  plan.item_cost = 3000;
-  plan.merge_cost = 4000;
+  plan.bf16_partials = true;
+  for (const VerifyTiling& tiling : plan.tilings) {
+    if (tiling.tile_queries == 0) continue;
+    const int tiles = tiles_max(shape, tiling.tile_queries);
+    plan.items_max = max(plan.items_max, tiles + plan.partials_max);
+  }
   return plan;
 }
 
 template <class T>
 VerifyPlanShape plan_shape(const VerifyShape& shape) {
   if (verify_version<T>(shape) == VerifyVersion::hopper) return hopper_plan_shape(shape);
-  const int multiprocessors = device_info().multiprocessors;
   VerifyPlanShape plan;
   plan.heads = shape.heads;
   plan.sequences = shape.sequences_max;
-  plan.tile_queries = portable_tile_queries(sizeof(T) == 2);
-  plan.workers = 2 * multiprocessors;
-  plan.block_cost = 4000;
-  plan.item_cost = 4000;
-  plan.merge_cost = 4000;
-  const int tiles = tiles_max(shape, plan.tile_queries);
+  const int tile_queries = portable_tile_queries(sizeof(T) == 2);
+  plan.tilings[0] = {tile_queries, 4000, 4000, 4000};
+  plan.workers = 2 * device_info().multiprocessors;
+  const int tiles = tiles_max(shape, tile_queries);
   plan.partials_max = 2 * plan.workers;
   if (verify_version<T>(shape) == VerifyVersion::prefix_tail) {
     plan.prefix_only = true;
@@ -105,7 +104,7 @@ Status verify_attention(const VerifyAttentionCall<T>& call, Stream stream) {
   args.width = shape.latent + shape.rope;
   args.scratch_rows = shape.scratch_rows;
   args.sequences_max = shape.sequences_max;
-  args.tile_queries = plan.tile_queries;
+  args.tile_queries = plan.tilings[0].tile_queries;
   args.scale = call.scale;
   args.q = call.q;
   args.pages = call.pages;

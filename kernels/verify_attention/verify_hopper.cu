@@ -20,48 +20,81 @@ namespace {
 using namespace hopper;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-template <int n>
-__device__ void init_barriers(const Tile<n>& tile) {
-  for (int chunk = 0; chunk < chunks; ++chunk) barrier_init(tile.query_full(chunk), 1);
-  barrier_init(tile.query_empty(), group_warps);
-  for (int i = 0; i < Tile<n>::weight_buffers; ++i) {
-    barrier_init(tile.weights_full(i), group_threads);
-    barrier_init(tile.weights_empty(i), 2 * group_warps);
+// For tiles of any size: they differ in how much of the rings they use.
+__device__ void init_barriers(const Barriers& barriers) {
+  for (int chunk = 0; chunk < chunks; ++chunk) barrier_init(barriers.query_full(chunk), 1);
+  barrier_init(barriers.query_empty(), group_warps);
+  for (int i = 0; i < 2; ++i) {
+    barrier_init(barriers.weights_full(i), group_threads);
+    barrier_init(barriers.weights_empty(i), 2 * group_warps);
   }
-  for (int i = 0; i < Tile<n>::slots; ++i) {
-    barrier_init(tile.chunk_full(i), 1);
-    barrier_init(tile.chunk_empty(i), group_warps);
+  barrier_init(barriers.scores_done(), group_warps);
+  barrier_init(barriers.merge_full(), 1);
+  for (int i = 0; i < slots_max; ++i) {
+    barrier_init(barriers.chunk_full(i), 1);
+    barrier_init(barriers.chunk_empty(i), group_warps);
   }
   barrier_init_fence();
 }
-#endif
 
 template <int n>
+__device__ void load(const Arguments& args, const CUtensorMap& queries, int warp) {
+  const Tile<n> tile{{args.shared_begin}};
+  if (warp == 0 && elect_one()) load_keys(args, tile);
+  if (warp == 1 && elect_one()) load_queries(args, queries, tile);
+}
+template <int n>
+__device__ void score(const Arguments& args) {
+  score_blocks(args, Tile<n>{{args.shared_begin}});
+}
+template <int n>
+__device__ void output(const Arguments& args) {
+  const Tile<n> tile{{args.shared_begin}};
+  add_values(args, tile);
+  merge_items(args, tile);
+}
+#endif
+
+// The plan chooses between tiles of n and of m queries.
+template <int n, int m>
 __global__ void __launch_bounds__(threads, 1)
     hopper_kernel(const __grid_constant__ Arguments args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if (shared_address(hopper_memory) != args.shared_begin) __trap();
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-  const Tile<n> tile{args.shared_begin};
   if (warp == 0 && elect_one()) {
-    init_barriers(tile);
+    init_barriers(Barriers{args.shared_begin});
     prefetch_map(args.pages);
-    prefetch_map(args.queries);
+    prefetch_map(args.queries[0]);
+    prefetch_map(args.queries[1]);
     prefetch_map(args.scratch);
   }
+  launch_next();
   __syncthreads();
+  wait_for_previous();
+  const bool large = n == m || args.call.workspace.items[blockIdx.x].tile_queries == n;
   const int group = warp / group_warps;
   if (group == load_group) {
     registers_shrink<24>();
-    if (warp == 0 && elect_one()) load_keys(args, tile);
-    if (warp == 1 && elect_one()) load_queries(args, tile);
+    if (large) {
+      load<n>(args, args.queries[0], warp);
+    } else {
+      load<m>(args, args.queries[1], warp);
+    }
   } else if (group == score_group) {
     registers_shrink<120>();
-    score_blocks(args, tile);
+    if (large) {
+      score<n>(args);
+    } else {
+      score<m>(args);
+    }
   } else {
     registers_grow<184>();
-    add_values(args, tile);
-    merge_items<n>(args);
+    if (large) {
+      output<n>(args);
+    } else {
+      output<m>(args);
+    }
   }
 #endif
 }
@@ -103,36 +136,58 @@ Status encode_map(const Bf16* data, std::uint64_t rows, int box_rows, CUtensorMa
   return Error{ErrorCode::invalid_argument, "verify_attention", "no tensor map for this memory"};
 }
 
+// Short prefixes are cut into tiles of so many queries: more blocks of threads share the work, and
+// each has less to store and to merge.
+constexpr int small_tile = 24;
+
 template <int n>
 Status launch(const Arguments& args, int workers, Stream stream) {
-  COPSE_RETURN_IF_ERROR(
-      cuda_status(cudaFuncSetAttribute(hopper_kernel<n>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-                  "verify_attention hopper: shared memory"));
-  hopper_kernel<n><<<static_cast<unsigned>(workers), threads, Tile<n>::bytes, stream>>>(args);
-  return launched("verify_attention hopper");
+  constexpr int m = n > small_tile ? small_tile : n;
+  const auto kernel = hopper_kernel<n, m>;
+  COPSE_RETURN_IF_ERROR(cuda_status(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+      "verify_attention hopper: shared memory"));
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(workers));
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cuda_status(cudaLaunchKernelEx(&config, kernel, args), "verify_attention hopper");
 }
 
 }  // namespace
 
-int hopper_block_cost(int tile_queries) {
-  // Cycles of the tensor cores, or of shared memory, and a gap between the two products.
+namespace {
+
+VerifyTiling tiling_of(int tile_queries) {
+  // A block of keys: cycles of the tensor cores or of shared memory, and a gap between the two
+  // products; memory's share of a multiprocessor at best. The rest as measured, README.md.
   const int cycles = std::max(34 * tile_queries, 1664 + 17 * tile_queries) + 500;
-  return cycles * 10 / 17;
+  return {tile_queries, cycles * 10 / 18, 2500 + 25 * tile_queries, 1500 + 20 * tile_queries};
 }
 
-int hopper_tile_queries(int queries) {
-  constexpr int largest = 72;
-  int best = 8;
+}  // namespace
+
+void hopper_tilings(int queries, VerifyPlanShape* plan) {
   int best_cost = INT_MAX;
-  for (int n = 8; n <= largest; n += 8) {
-    const int cost = (queries + n - 1) / n * hopper_block_cost(n);
+  for (int n = 8; n <= queries_max; n += 8) {
+    const VerifyTiling tiling = tiling_of(n);
+    const int cost = (queries + n - 1) / n * tiling.block_cost;
     if (cost < best_cost) {
-      best = n;
+      plan->tilings[0] = tiling;
       best_cost = cost;
     }
   }
-  return best;
+  plan->tilings_count = 1;
+  if (plan->tilings[0].tile_queries > small_tile) {
+    plan->tilings[1] = tiling_of(small_tile);
+    plan->tilings_count = 2;
+  }
 }
 
 Status launch_verify_hopper(const VerifyAttentionCall<Bf16>& call,
@@ -148,13 +203,16 @@ Status launch_verify_hopper(const VerifyAttentionCall<Bf16>& call,
   const auto count = [](int a, int b) {
     return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
   };
-  COPSE_RETURN_IF_ERROR(
-      encode_map(call.q, count(call.rows, call.shape.heads), plan.tile_queries, &args.queries));
+  for (int i = 0; i < 2; ++i) {
+    const int box = plan.tilings[i < plan.tilings_count ? i : 0].tile_queries;
+    COPSE_RETURN_IF_ERROR(
+        encode_map(call.q, count(call.rows, call.shape.heads), box, &args.queries[i]));
+  }
   COPSE_RETURN_IF_ERROR(
       encode_map(call.pages, count(call.pages_count, verify_block_tokens), 64, &args.pages));
   COPSE_RETURN_IF_ERROR(
       encode_map(call.scratch, count(call.slots, call.shape.scratch_rows), 64, &args.scratch));
-  switch (plan.tile_queries) {
+  switch (plan.tilings[0].tile_queries) {
     case 8:
       return launch<8>(args, plan.workers, stream);
     case 16:

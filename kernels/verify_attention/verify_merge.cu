@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(threads)
   const int ways = threads / fours;
   const int column = thread % fours;
   const int way = thread / fours;
-  const auto* partials = reinterpret_cast<const float4*>(args.workspace.partials);
+  const auto* partials = static_cast<const float4*>(args.workspace.partials);
   float4 sum = {};
   for (int begin = 0; begin < parts.count; begin += factors_max) {
     const int end = min(parts.count, begin + factors_max);

@@ -31,18 +31,30 @@ struct VerifyPlan {
   VerifyPlanSequence sequences[verify_sequences_max];
 };
 
-// What the host knows, and what things cost in units of its own (nanoseconds at best).
+// A way to cut queries into tiles, and what things then cost in nanoseconds.
+struct VerifyTiling {
+  int tile_queries = 0;
+  int block_cost = 0;
+  int item_cost = 0;
+  int merge_cost = 0;  // of having split tiles at all
+};
+
+// What the host knows.
 struct VerifyPlanShape {
   int heads = 0;
   int sequences = 0;
-  int tile_queries = 0;
+  VerifyTiling tilings[2];  // the plan takes the cheaper, the same for all sequences
+  int tilings_count = 1;
   int items_max = 0;         // that the workspace has room for
   int workers = 0;           // blocks of threads that take items, all resident at once
   int partials_max = 0;      // that the workspace has room for
   bool prefix_only = false;  // blocks of the tail are not items, but one more partial of each tile
-  int block_cost = 0;
-  int item_cost = 0;
-  int merge_cost = 0;  // of having split tiles at all
+  bool bf16_partials = false;
+
+  int tile_queries_max() const {
+    return tilings[0].tile_queries > tilings[1].tile_queries ? tilings[0].tile_queries
+                                                             : tilings[1].tile_queries;
+  }
 };
 
 // One item with all that a block of threads needs to begin: one read, no search.
@@ -62,19 +74,21 @@ struct alignas(16) VerifyItem {
   int prefix_length;
   int slot;
   int mask_words;
-  int unused[2];
+  int items;         // of the whole plan; also in the entry after the last, and on for `workers`
+  int tile_queries;  // of the whole plan
   const PageId* pages;
   const std::uint64_t* ancestors;
-  PageId first_pages[4];  // of the first blocks, as far as they are pages
+  PageId first_page;  // of the first block, if it is one of the prefix
+  int unused[3];
 };
 static_assert(sizeof(VerifyItem) == 96);
 
 struct VerifyWorkspace {
   VerifyPlan* plan;
-  VerifyItem* items;   // [items_max]
+  VerifyItem* items;   // [items_max + workers]
   unsigned* counters;  // [partials_max]: arrivals at the tile first_partial + tile, since the plan
   float2* stats;       // [partial][tile_queries]: largest score (base 2 exponent), sum
-  float* partials;     // [partial][tile_queries][latent]
+  void* partials;      // [partial][tile_queries][latent] float or bf16
 };
 
 std::size_t verify_workspace_layout(const VerifyPlanShape& shape, int latent, void* base,

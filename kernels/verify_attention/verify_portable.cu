@@ -285,7 +285,7 @@ __device__ void store_item(const VerifyArguments<T>& args, const VerifySequence&
   math.store(args.latent, [&](int query, int column, float value) {
     if (query >= count) return;
     if (partial) {
-      args.workspace.partials[(slot + query) * args.latent + column] = value;
+      static_cast<float*>(args.workspace.partials)[(slot + query) * args.latent + column] = value;
     } else {
       args.out[(place + query) * args.latent + column] =
           from_float<T>(value * (1.0f / shared.sum[query]));

@@ -26,10 +26,8 @@ struct VerifyArguments {
 };
 
 int portable_tile_queries(bool bf16);
-// For tiles of up to `queries` (row, head) pairs of one sequence.
-int hopper_tile_queries(int queries);
-// What a block of keys costs a tile, roughly, in nanoseconds.
-int hopper_block_cost(int tile_queries);
+// The ways to cut a sequence of `queries` (row, head) pairs that hopper has kernels for.
+void hopper_tilings(int queries, VerifyPlanShape* plan);
 
 // Each version launches what it needs for one layer.
 template <class T>

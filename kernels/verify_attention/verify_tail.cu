@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(threads) tail_kernel(VerifyArguments<T> args, 
 #pragma unroll
   for (int i = 0; i < latent_max / 32; ++i) {
     const int column = lane + i * 32;
-    if (column < args.latent) args.workspace.partials[place * args.latent + column] = out[i];
+    if (column < args.latent)
+      static_cast<float*>(args.workspace.partials)[place * args.latent + column] = out[i];
   }
 }
 
