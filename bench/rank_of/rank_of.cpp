@@ -105,7 +105,7 @@ void RankStep::place() {
   arena_.place("targets", rows, targets_);
   arena_.place("experts chosen", size(config_.layers) * rows * size(config_.experts_per_token),
                expert_log_);
-  arena_.place("workspace of products", cuda::DenseGemm::workspace_bytes_default, gemm_workspace_);
+  arena_.place("workspace of products", target_->gemm_workspace_bytes(), gemm_workspace_);
   sampler_->place(arena_);
 }
 
@@ -121,8 +121,7 @@ Status RankStep::load() {
   sampler_.emplace(rows_max_, config_.vocabulary, target_->vocabulary(), group_);
   place();
   COPSE_RETURN_IF_ERROR(arena_.allocate());
-  COPSE_TRY(gemm_store_,
-            cuda::DenseGemm::create(gemm_workspace_, cuda::DenseGemm::workspace_bytes_default));
+  COPSE_TRY(gemm_store_, cuda::DenseGemm::create(gemm_workspace_, target_->gemm_workspace_bytes()));
   gemm_ = &*gemm_store_;
   COPSE_RETURN_IF_ERROR(weights_->load({}));
   weight_bytes_ = static_cast<double>(weights_->bytes());

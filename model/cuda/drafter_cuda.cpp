@@ -8,7 +8,6 @@
 #include "kernels/rms_norm/rms_norm_cuda.h"
 #include "kernels/rope/rope_cuda.h"
 #include "kernels/round_state/round_state.h"
-#include "kernels/swiglu/swiglu_cuda.h"
 #include "model/cuda/linear.h"
 
 namespace copse {
@@ -84,7 +83,6 @@ void CudaDrafter<T>::place_workspace(cuda::DeviceArena& arena) {
   arena.place("drafter: angles", rows * size(config_.head_dim), ws_.angles);
   arena.place("drafter: queries, keys, values", rows * size(qkv_width()), ws_.qkv);
   arena.place("drafter: attended", rows * size(q_width()), ws_.attended);
-  arena.place("drafter: gate and up", rows * 2 * inner, ws_.gate_up);
   arena.place("drafter: activation", rows * inner, ws_.activation);
   arena.place("drafter: logits", block_rows * size(target_.vocabulary().local), ws_.logits);
   if (q_width() == 0) return;
@@ -94,6 +92,14 @@ void CudaDrafter<T>::place_workspace(cuda::DeviceArena& arena) {
                                                     shard_.kv_heads.size(), config_.head_dim) /
                   sizeof(float),
               ws_.attention);
+}
+
+// As CudaTarget's.
+template <class T>
+std::size_t CudaDrafter<T>::gemm_workspace_bytes() const {
+  const int rows = std::max(options_.sequences_max * config_.block_size, options_.context_rows_max);
+  const std::size_t gate_up = size(rows) * 2 * size(shard_.inner.part.size()) * sizeof(float);
+  return std::max(cuda::DenseGemm::workspace_bytes_default, 2 * gate_up);
 }
 
 template <class T>
@@ -243,10 +249,8 @@ Status CudaDrafter<T>::mlp(const LayerWeights& w, int rows, Stream stream) {
   if (inner == 0) {  // more ranks than columns
     return cuda::clear(ws_.part, size(rows) * size(config_.hidden) * sizeof(float), stream);
   }
-  COPSE_RETURN_IF_ERROR((linear<T, T>(*gemm_, {ws_.normed, rows, config_.hidden}, w.gate_up,
-                                      {ws_.gate_up, rows, 2 * inner}, stream)));
-  COPSE_RETURN_IF_ERROR(cuda::swiglu<T>(
-      {ws_.gate_up, ws_.gate_up + inner, 2 * inner, ws_.activation, inner, rows, inner}, stream));
+  COPSE_RETURN_IF_ERROR(linear_swiglu<T>(*gemm_, {ws_.normed, rows, config_.hidden}, w.gate_up,
+                                         {ws_.activation, rows, inner}, stream));
   return linear<T, float>(*gemm_, {ws_.activation, rows, inner}, w.down,
                           {ws_.part, rows, config_.hidden}, stream);  // [R, hidden]
 }

@@ -58,6 +58,7 @@ class CudaDrafter {
 
   const float* logits() const { return ws_.logits; }  // [sequences][block][vocabulary_local]
   const DrafterConfig& config() const { return config_; }
+  std::size_t gemm_workspace_bytes() const;
   int cache_width() const { return shard_.kv_heads.size() * config_.head_dim; }
 
  private:
@@ -79,7 +80,6 @@ class CudaDrafter {
     float* angles = nullptr;    // [R][head_dim]
     T* qkv = nullptr;           // [R][h + 2 g][head_dim]
     T* attended = nullptr;      // [R][h][head_dim]
-    T* gate_up = nullptr;       // [R][2 * inner]
     T* activation = nullptr;    // [R][inner]
     float* logits = nullptr;    // [sequences * block][vocabulary_local]
     float* attention = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// Products of activations with a DeviceMatrix, through kernels/linear's cuBLASLt plans. A shape is
+// Products of activations with a DeviceMatrix, through the plans of kernels/linear. A shape is
 // planned at its first use; run every shape once before it is captured into a graph.
 #include <cstdint>
 
@@ -26,6 +26,27 @@ Status linear(kernels::cuda::DenseGemm& gemm, DeviceRows<const T> x, const Devic
   shape.accumulate = accumulate;
   COPSE_RETURN_IF_ERROR(gemm.prepare(shape));
   return gemm.launch(shape, x.data, w.data, y.data, stream);
+}
+
+// What the two products of a pair are, planned.
+template <class T, class Y>
+Result<kernels::cuda::GemmCall> planned(kernels::cuda::DenseGemm& gemm, DeviceRows<const T> x,
+                                        const DeviceMatrix<T>& w, DeviceRows<Y> y, bool swiglu) {
+  const int outputs = swiglu ? w.outputs / 2 : w.outputs;
+  auto shape = kernels::cuda::dense_shape<T, Y>(x.rows, outputs, w.inputs);
+  shape.x_stride = x.stride;
+  shape.y_stride = y.stride;
+  shape.swiglu = swiglu;
+  COPSE_RETURN_IF_ERROR(gemm.prepare(shape));
+  return kernels::cuda::GemmCall{shape, w.data, y.data};
+}
+
+// y = silu(gate) * up with gate and up the two halves of x W^T.
+template <class T>
+Status linear_swiglu(kernels::cuda::DenseGemm& gemm, DeviceRows<const T> x,
+                     const DeviceMatrix<T>& w, DeviceRows<T> y, kernels::cuda::Stream stream) {
+  COPSE_TRY(const kernels::cuda::GemmCall call, (planned<T, T>(gemm, x, w, y, true)));
+  return gemm.launch(call.shape, x.data, call.weight, call.y, stream);
 }
 
 // One product a head: W [heads][outputs][inputs] as a matrix of heads * outputs rows; the head's

@@ -116,10 +116,9 @@ Status Scorer<T>::load(const CudaScoreOptions& options, const OnWeightsRead& pro
   arena_.place("ancestors", rows * ((rows + 63) / 64), ancestors_);
   arena_.place("sequence", 1, sequence_);
   arena_.place("commit", 3, commit_);
-  arena_.place("workspace of products", cuda::DenseGemm::workspace_bytes_default, gemm_workspace_);
+  arena_.place("workspace of products", target_->gemm_workspace_bytes(), gemm_workspace_);
   COPSE_RETURN_IF_ERROR(arena_.allocate());
-  COPSE_TRY(gemm_store_,
-            cuda::DenseGemm::create(gemm_workspace_, cuda::DenseGemm::workspace_bytes_default));
+  COPSE_TRY(gemm_store_, cuda::DenseGemm::create(gemm_workspace_, target_->gemm_workspace_bytes()));
   gemm_ = &*gemm_store_;
   COPSE_RETURN_IF_ERROR(weights.load(progress));
   COPSE_RETURN_IF_ERROR(target_->finish_load());

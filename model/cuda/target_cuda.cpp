@@ -9,7 +9,6 @@
 #include "kernels/moe_route/moe_route_cuda.h"
 #include "kernels/rms_norm/rms_norm_cuda.h"
 #include "kernels/rope/rope_cuda.h"
-#include "kernels/swiglu/swiglu_cuda.h"
 #include "model/cuda/linear.h"
 #include "model/deepseek/target_route.h"
 
@@ -176,10 +175,11 @@ Status CudaTarget<T>::mlp(int layer, const CudaBatch& batch, Stream stream) {
   const int rows = batch.rows();
   if (!config_.is_moe(layer)) {
     if (w.down.inputs == 0) return no_part(rows, stream);  // more ranks than columns
-    return feed_forward(w, rows, false, stream);
+    COPSE_RETURN_IF_ERROR(linear_swiglu<T>(*gemm_, {ws_.normed, rows, config_.hidden}, w.gate_up,
+                                           {ws_.activation, rows, w.down.inputs}, stream));
+    return down(w, rows, false, stream);
   }
-  COPSE_RETURN_IF_ERROR((linear<T, float>(*gemm_, {ws_.normed, rows, config_.hidden}, w.router,
-                                          {ws_.scores, rows, config_.experts}, stream)));
+  COPSE_RETURN_IF_ERROR(scores_and_shared(w, rows, stream));  // [R, E]
   cuda::MoeRoute route;
   route.logits = ws_.scores;
   route.rows = rows;
@@ -193,17 +193,24 @@ Status CudaTarget<T>::mlp(int layer, const CudaBatch& batch, Stream stream) {
                                       ws_.part, ws_.moe, ws_.moe_bytes, stream));  // [R, hidden]
   COPSE_RETURN_IF_ERROR(after(PassPart::experts, layer, stream));
   if (w.down.inputs == 0) return {};
-  return feed_forward(w, rows, true, stream);
+  return down(w, rows, true, stream);
 }
 
 template <class T>
-Status CudaTarget<T>::feed_forward(const CudaLayerWeights<T>& w, int rows, bool accumulate,
-                                   Stream stream) {
+Status CudaTarget<T>::scores_and_shared(const CudaLayerWeights<T>& w, int rows, Stream stream) {
+  const DeviceRows<const T> x = {ws_.normed, rows, config_.hidden};
+  COPSE_TRY(const cuda::GemmCall scores,
+            (planned<T, float>(*gemm_, x, w.router, {ws_.scores, rows, config_.experts}, false)));
+  if (w.down.inputs == 0)
+    return gemm_->launch(scores.shape, x.data, scores.weight, scores.y, stream);
+  COPSE_TRY(const cuda::GemmCall shared,
+            (planned<T, T>(*gemm_, x, w.gate_up, {ws_.activation, rows, w.down.inputs}, true)));
+  return gemm_->launch_pair(scores, shared, x.data, stream);
+}
+
+template <class T>
+Status CudaTarget<T>::down(const CudaLayerWeights<T>& w, int rows, bool accumulate, Stream stream) {
   const int inner = w.down.inputs;
-  COPSE_RETURN_IF_ERROR((linear<T, T>(*gemm_, {ws_.normed, rows, config_.hidden}, w.gate_up,
-                                      {ws_.gate_up, rows, 2 * inner}, stream)));
-  COPSE_RETURN_IF_ERROR(cuda::swiglu<T>(
-      {ws_.gate_up, ws_.gate_up + inner, 2 * inner, ws_.activation, inner, rows, inner}, stream));
   COPSE_RETURN_IF_ERROR((linear<T, float>(*gemm_, {ws_.activation, rows, inner}, w.down,
                                           {ws_.part, rows, config_.hidden}, stream, accumulate)));
   return after(PassPart::dense, -1, stream);

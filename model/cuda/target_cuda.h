@@ -71,6 +71,8 @@ class CudaTarget {
   const float* logits() const { return ws_.logits; }  // [batch.logits()][vocabulary().local]
   const T* features() const { return ws_.features; }  // [rows][feature_width()]
   int feature_width() const;
+  // Enough for the products of the largest pass.
+  std::size_t gemm_workspace_bytes() const;
   const ModelConfig& config() const { return config_; }
   const VocabularyShard& vocabulary() const { return shard_.vocabulary; }
   const TargetShard& shard() const { return shard_; }
@@ -91,7 +93,6 @@ class CudaTarget {
     T* q_absorbed = nullptr;    // [R][h][latent + rope]
     T* attended = nullptr;      // [R][h][latent]
     T* values = nullptr;        // [R][h][value]
-    T* gate_up = nullptr;       // [R][2 * inner]
     T* activation = nullptr;    // [R][inner]
     float* scores = nullptr;    // [R][experts]
     std::int32_t* expert_ids = nullptr;  // [R][experts_per_token]
@@ -115,8 +116,10 @@ class CudaTarget {
                    Stream stream);
   Status absorbed_queries(const CudaLayerWeights<T>& w, int rows, Stream stream);
   Status mlp(int layer, const CudaBatch& batch, Stream stream);
-  // part = (or +=) down(swiglu(gate_up(normed))).
-  Status feed_forward(const CudaLayerWeights<T>& w, int rows, bool accumulate, Stream stream);
+  // Router scores, and the shared expert's activation where there is one, in one launch.
+  Status scores_and_shared(const CudaLayerWeights<T>& w, int rows, Stream stream);
+  // part = (or +=) down(activation).
+  Status down(const CudaLayerWeights<T>& w, int rows, bool accumulate, Stream stream);
   Status no_part(int rows, Stream stream);
   Status after(PassPart part, int layer, Stream stream);
   // No layer: of the middle of one.

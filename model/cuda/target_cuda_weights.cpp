@@ -163,7 +163,6 @@ void CudaTarget<T>::place_workspace(kernels::cuda::DeviceArena& arena) {
   arena.place("absorbed queries", rows * heads * size(config_.latent_width()), ws_.q_absorbed);
   arena.place("attended", rows * heads * size(config_.kv_lora_rank), ws_.attended);
   arena.place("attended values", rows * heads * size(config_.value_dim), ws_.values);
-  arena.place("gate and up", rows * 2 * size(shared_width()), ws_.gate_up);
   arena.place("activation", rows * size(shared_width()), ws_.activation);
   arena.place("router scores", rows * size(config_.experts), ws_.scores);
   arena.place("expert ids", chosen, ws_.expert_ids);
@@ -189,6 +188,13 @@ kernels::cuda::VerifyShape CudaTarget<T>::verify_shape(int sequences, int rows_p
   shape.rows_per_sequence_max = rows_per_sequence;
   shape.version = options_.verify;
   return shape;
+}
+
+// Half of it is for gate and up of a SwiGLU, in float32.
+template <class T>
+std::size_t CudaTarget<T>::gemm_workspace_bytes() const {
+  const std::size_t gate_up = size(options_.rows_max) * 2 * size(shared_width()) * sizeof(float);
+  return std::max(kernels::cuda::DenseGemm::workspace_bytes_default, 2 * gate_up);
 }
 
 // Of the largest of all shapes that fit a pass.

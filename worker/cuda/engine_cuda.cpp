@@ -279,7 +279,8 @@ RoundKey CudaEngine<T>::key_of(const DecodeEntry& entry) const {
   key.rows = drafts ? bucket(kRowBuckets, 1 + entry.node_budget) : 1;
   key.filtered = filters((*slots_)[entry.slot].sampling);
   const CudaRound<T>& round = models_->round();
-  key.context = !drafts && waiting_bound_[entry.slot] + round.block() > round.waiting_max();
+  key.context = round.block() > 0 && !drafts &&
+                waiting_bound_[entry.slot] + round.block() > round.waiting_max();
   return key;
 }
 

@@ -189,6 +189,15 @@ TEST_F(CudaEngineTest, Bf16FollowsTheReferenceOrSaysWhere) {
   EXPECT_GT(equal, total / 2);
 }
 
+TEST_F(CudaEngineTest, WithoutADrafterItDecodesPlainly) {
+  CudaEngineOptions options = embedded_pair(true);
+  options.engine.drafter.clear();
+  CudaDriver driver(options);
+  ASSERT_TRUE(driver.loaded());
+  const Generated out = driver.generate(request_of(golden()[1], DraftMode::none, 0));
+  EXPECT_EQ(out.tokens, golden()[1]["output_ids"].get<std::vector<TokenId>>());
+}
+
 TEST_F(CudaEngineTest, APlanThatDoesNotFitIsAnError) {
   CudaDriver driver(embedded_pair(false));
   CudaDriver::Running running = driver.begin(request_of(golden()[1], DraftMode::none, 0), 0);

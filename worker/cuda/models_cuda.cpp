@@ -103,7 +103,9 @@ Status CudaModels<T>::place() {
     drafter_->place(drafter_names, *drafter_weights_, arena_);
     if (drafter_plan_) COPSE_RETURN_IF_ERROR(drafter_plan_->status());
   }
-  arena_.place("workspace of products", cuda::DenseGemm::workspace_bytes_default, gemm_workspace_);
+  gemm_bytes_ = target_->gemm_workspace_bytes();
+  if (drafter_) gemm_bytes_ = std::max(gemm_bytes_, drafter_->gemm_workspace_bytes());
+  arena_.place("workspace of products", gemm_bytes_, gemm_workspace_);
   round_.emplace(CudaRoundParts<T>{&*target_, drafter(), &cache_, &draft_cache_, &group_,
                                    engine.slots, sequences_max_, rows_max_, table_pages_,
                                    context_tokens_});
@@ -172,8 +174,7 @@ void CudaModels<T>::place_caches() {
 template <class T>
 Status CudaModels<T>::allocate() {
   COPSE_RETURN_IF_ERROR(arena_.allocate());
-  COPSE_TRY(gemm_store_,
-            cuda::DenseGemm::create(gemm_workspace_, cuda::DenseGemm::workspace_bytes_default));
+  COPSE_TRY(gemm_store_, cuda::DenseGemm::create(gemm_workspace_, gemm_bytes_));
   gemm_ = &*gemm_store_;
   return {};
 }

@@ -56,6 +56,7 @@ class CudaModels {
   std::optional<DeviceWeightPlan<T>> target_weights_;
   std::optional<DeviceWeightPlan<T>> drafter_weights_;
   std::byte* gemm_workspace_ = nullptr;
+  std::size_t gemm_bytes_ = 0;
   std::optional<kernels::cuda::DenseGemm> gemm_store_;
   kernels::cuda::DenseGemm* gemm_ = nullptr;
   std::optional<CudaTarget<T>> target_;
