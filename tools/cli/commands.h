@@ -14,5 +14,7 @@ Run add_generate(CLI::App& app);
 Run add_chat(CLI::App& app);
 Run add_score(CLI::App& app);
 Run add_inspect(CLI::App& app);
+Run add_bench_context(CLI::App& app);
+Run add_bench_rank_of(CLI::App& app);
 
 }  // namespace copse::cli

@@ -48,9 +48,15 @@ Command add(CLI::App& app, const char* name, const char* text, Run (*add_command
   return {sub, std::move(run)};
 }
 
+// Takes its arguments to another program as they are, so it has no flag of its own.
+Command add_rank_of(CLI::App& app) {
+  CLI::App* sub = app.add_subcommand("rank-of", "One rank of a group alone on one GPU");
+  return {sub, add_bench_rank_of(*sub)};
+}
+
 int run_command(const Command& command, bool json) {
-  const CLI::Option* config = command.app->get_option("--config");
-  if (config->count() > 0) {
+  const CLI::Option* config = command.app->get_option_no_throw("--config");
+  if (config != nullptr && config->count() > 0) {
     const Status applied = apply_yaml_config(config->as<std::string>(), *command.app);
     if (!applied.ok()) return report(applied.error(), json);
   }
@@ -64,12 +70,17 @@ int run(int argc, char** argv) {
   CLI::App app{"copse serves DeepSeek-V3 / Kimi-K2 class models with tree speculative decoding"};
   app.set_version_flag("--version", std::string("copse ") + kVersion);
   app.require_subcommand(1);
+  CLI::App* bench = app.add_subcommand("bench", "Measurements of this machine");
+  bench->require_subcommand(1);
   const std::vector<Command> commands{
       add(app, "serve", "Start coordinator, workers and the REST gateway", add_serve),
       add(app, "generate", "Continue one prompt, without HTTP", add_generate),
       add(app, "chat", "Talk to the model in the terminal", add_chat),
       add(app, "score", "Logits of a given text and tree (teacher-forced)", add_score),
-      add(app, "inspect", "A checkpoint's shapes, sharding and memory per rank", add_inspect)};
+      add(app, "inspect", "A checkpoint's shapes, sharding and memory per rank", add_inspect),
+      add(*bench, "context", "Speed by context length; two configurations with --ab",
+          add_bench_context),
+      add_rank_of(*bench)};
   const bool json = wants_json(argc, argv);
   try {
     app.parse(argc, argv);
