@@ -23,7 +23,8 @@ Result<Switch> parse_switch(const std::string& text);
 Result<EngineOptions> with_switch(EngineOptions options, const std::string& key,
                                   const std::string& value);
 
-// Every engine flag by its first long name, with its value after complete().
+// Every engine flag by its first long name, with its value after complete(); null for what the
+// device does not heed.
 Json configuration(const EngineOptions& options);
 
 // invalid_argument unless the two differ in `key` and nothing else; names what else differs.

@@ -64,10 +64,12 @@ TEST(BenchAb, EverySwitchChangesTheRecordInItsKeyAlone) {
                                    {"gpu-memory-utilization", "0.5"},
                                    {"budget", "8"},
                                    {"prefill-chunk", "128"}}) {
-    const auto changed = with_switch(EngineOptions(), key, value);
+    EngineOptions options;
+    options.device.device = "cuda";
+    const auto changed = with_switch(options, key, value);
     ASSERT_TRUE(changed.ok()) << key;
-    const Status status = check_one_difference(configuration(EngineOptions()),
-                                               configuration(*changed), first_name(key));
+    const Status status =
+        check_one_difference(configuration(options), configuration(*changed), first_name(key));
     EXPECT_TRUE(status.ok()) << key << ": " << (status.ok() ? "" : status.error().message);
   }
 }
@@ -88,6 +90,9 @@ TEST(BenchAb, RefusesWhatElseWouldDiffer) {
   EXPECT_THAT(refusal(embedded_pair("model-path=a,b")), HasSubstr("not two models"));
   // The machine takes both numbers of threads back to its cores.
   EXPECT_THAT(refusal(embedded_pair("threads=255,256")), HasSubstr("do not differ"));
+  // One engine against itself would be a comparison of noise.
+  EXPECT_THAT(refusal(embedded_pair("verify-kernel=fast,naive")), HasSubstr("--device cuda"));
+  EXPECT_THAT(refusal(embedded_pair("enforce-eager=false,true")), HasSubstr("--device cuda"));
   // Without a drafter nothing is drafted, whatever was asked for.
   BenchContextOptions without = embedded_pair("draft=none,auto");
   without.engine.drafter.clear();
