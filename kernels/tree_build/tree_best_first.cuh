@@ -112,9 +112,8 @@ __device__ float next_guess(float guess, int wanted, int count, const NodeShared
 // that cost no more, a small one where there are many: so small budgets get enough nodes at once,
 // and large ones not more than there is room for.
 __device__ inline int first_wanted(int budget) {
-  if (budget <= 32) return budget;
-  if (budget <= 64) return 32 + (budget - 32) / 2;
-  return budget <= 128 ? 48 + (budget - 64) / 4 : 64 + (budget - 128) / 14;
+  if (budget <= 16) return budget;
+  return budget <= 128 ? 16 + (budget - 16) * 3 / 8 : 58 + (budget - 128) / 12;
 }
 
 // False where the nodes' order is in doubt: nothing of the tree is written then.
@@ -135,7 +134,7 @@ __device__ bool build_best_first(TreeShared& tree, const TreeExtent& extent, Nod
       high = guess;
       before = 0;
       count = 1;
-      if (threadIdx.x == 0) start_nodes(nodes);
+      if (threadIdx.x == 0) nodes.children[0] = 0;
       __syncthreads();
       guess = low + 0.5f * (high - low);
       continue;

@@ -67,6 +67,7 @@ __device__ inline void build_by_heap(TreeShared& tree, HeapShared& heap, const T
     __syncthreads();
     if (thread < 32) {
       mine = warp_best(tree, heap, thread < warps ? heap.best[thread] : TreeCursor{tree_never, -1});
+      __syncwarp();  // the other lanes have looked at the rows as well
       if (thread == 0 && mine.row >= 0) pop_cursor(tree, heap, extent, mine);
     }
     __syncthreads();
