@@ -28,12 +28,13 @@ Layout layout_of(int sequences, int block, int heads, int kv_heads, bool tensor_
   const int tiles = (layout.queries + tile_queries - 1) / tile_queries;
   const int others = sequences * kv_heads * tiles;
   const int multiprocessors = device_info().multiprocessors;
-  const int blocks = tensor_cores ? multiprocessors / 32 * 32 : 2 * multiprocessors;
+  const int blocks = tensor_cores ? multiprocessors * 28 / 33 : 2 * multiprocessors;
   if (tensor_cores && device_info().major >= 9) {
     while (layout.cluster < cluster_max && 2 * layout.cluster * others <= blocks) {
       layout.cluster *= 2;
     }
   }
+  layout.least = tensor_cores ? 2 : 1;  // its two groups work side by side
   layout.splits = std::clamp(blocks / others, 1, splits_max) / layout.cluster * layout.cluster;
   return layout;
 }
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(merge_warps * 32)
   const int sequence = static_cast<int>(blockIdx.z);
   const int length = call.lengths[sequence];
   if (length < 0) return;
-  const int splits = items_of(call, layout.splits, length).active;
+  const int splits = items_of(call, layout, length).active;
   const int active = (splits + layout.cluster - 1) / layout.cluster;
   if (active == 1) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;

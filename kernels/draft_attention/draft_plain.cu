@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(warps * 32)
   if (length < 0) return;
   const int split = static_cast<int>(blockIdx.x);
   const int sequence = static_cast<int>(blockIdx.z);
-  const Items items = items_of(call, layout.splits, length);
+  const Items items = items_of(call, layout, length);
   if (split >= items.active) return;
   const int groups = (layout.queries + warps - 1) / warps;
   const int kv_head = static_cast<int>(blockIdx.y) / groups;
@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(warps * 32)
   Query state;
   const int end = min((split + 1) * items.per_split, items.pages + 1);
   for (int item = split * items.per_split; item < end; ++item) {
-    const Tile<T> tile = tile_of(call, items, item, sequence, kv_head, length);
+    const Tile<T> tile =
+        tile_of(call, items, item, page_of(call, items, item, sequence), sequence, kv_head, length);
     for (int begin = 0; begin < tile.end; begin += tile_tokens) {
       fetch(call, tile, tile.keys, begin, rows);
       float score = 0;

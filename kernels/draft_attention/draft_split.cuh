@@ -14,6 +14,7 @@ struct Layout {
   int queries = 0;  // of one key/value head: block * group
   int splits = 0;   // of a sequence's items, at most; a multiple of cluster
   int cluster = 1;  // neighbouring splits whose sums leave the multiprocessors as one part
+  int least = 1;    // items that a split has at least, if there are any
   __host__ __device__ int parts() const { return splits / cluster; }
 };
 
@@ -48,13 +49,13 @@ __device__ inline int first_visible(const DraftAttention<T>& call, int length, i
 }
 
 template <class T>
-__device__ inline Items items_of(const DraftAttention<T>& call, int splits, int length) {
+__device__ inline Items items_of(const DraftAttention<T>& call, const Layout& layout, int length) {
   constexpr int page = limits::page_tokens;
   Items items;
   items.first_page = first_visible(call, length, 0) / page;
   items.pages = max((length + page - 1) / page - items.first_page, 0);
   const int count = items.pages + 1;
-  items.per_split = (count + splits - 1) / splits;
+  items.per_split = max((count + layout.splits - 1) / layout.splits, layout.least);
   items.active = (count + items.per_split - 1) / items.per_split;
   return items;
 }
@@ -71,9 +72,18 @@ struct Tile {
   bool block = false;
 };
 
+// The page of an item; any number for the block's own.
+template <class T>
+__device__ inline PageId page_of(const DraftAttention<T>& call, const Items& items, int item,
+                                 int sequence) {
+  if (item >= items.pages) return 0;
+  const int slot = call.slots == nullptr ? sequence : call.slots[sequence];
+  return call.page_tables[std::int64_t{slot} * call.page_table_stride + items.first_page + item];
+}
+
 template <class T>
 __device__ inline Tile<T> tile_of(const DraftAttention<T>& call, const Items& items, int item,
-                                  int sequence, int kv_head, int length) {
+                                  std::int64_t page, int sequence, int kv_head, int length) {
   constexpr int page_tokens = limits::page_tokens;
   Tile<T> tile;
   if (item == items.pages) {
@@ -87,14 +97,11 @@ __device__ inline Tile<T> tile_of(const DraftAttention<T>& call, const Items& it
     tile.block = true;
     return tile;
   }
-  const int slot = call.slots == nullptr ? sequence : call.slots[sequence];
-  const int entry = items.first_page + item;
-  const std::int64_t page = call.page_tables[std::int64_t{slot} * call.page_table_stride + entry];
   tile.stride = std::int64_t{call.kv_heads} * call.dim;
   const std::int64_t at = page * page_tokens * tile.stride + std::int64_t{kv_head} * call.dim;
   tile.keys = call.key_pages + at;
   tile.values = call.value_pages + at;
-  tile.position = entry * page_tokens;
+  tile.position = (items.first_page + item) * page_tokens;
   tile.first = max(first_visible(call, length, 0) - tile.position, 0);
   tile.end = min(length - tile.position, page_tokens);
   return tile;

@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(threads)
   const int sequence = static_cast<int>(blockIdx.z);
   const int length = call.lengths[sequence];
   if (length < 0) return;
-  const Items items = items_of(call, layout.splits, length);
+  const Items items = items_of(call, layout, length);
   if (split / layout.cluster * layout.cluster >= items.active) return;  // the whole cluster
   const int tiles = (layout.queries + tile_queries - 1) / tile_queries;
   const int kv_head = static_cast<int>(blockIdx.y) / tiles;
@@ -333,28 +333,35 @@ __global__ void __launch_bounds__(threads)
     const int stage = (item - begin) / groups % stages * groups + group;
     return base + static_cast<unsigned>(stage * 2 * tile_bytes<kDim>());
   };
-  const auto tile_at = [&](int item) {
-    return tile_of(call, items, item, sequence, kv_head, length);
+  const auto page_at = [&](int item) { return page_of(call, items, item, sequence); };
+  const auto tile_at = [&](int item, PageId page) {
+    return tile_of(call, items, item, page, sequence, kv_head, length);
   };
-  const auto fetch_item = [&](int item) {
+  const auto fetch_item = [&](int item, PageId page) {
     if (item < end) {
-      fetch<kDim>(tile_at(item), keys_of(item), keys_of(item) + tile_bytes<kDim>());
+      fetch<kDim>(tile_at(item, page), keys_of(item), keys_of(item) + tile_bytes<kDim>());
     }
     commit_copies();
   };
+  constexpr int ahead = (stages - 1) * groups;
+  PageId pages[stages];  // of the items that are fetched next
 #pragma unroll
-  for (int i = 0; i < stages - 1; ++i) fetch_item(begin + group + i * groups);
+  for (int i = 0; i < stages; ++i) pages[i] = page_at(begin + group + i * groups);
+#pragma unroll
+  for (int i = 0; i < stages - 1; ++i) fetch_item(begin + group + i * groups, pages[i]);
+  PageId next_page = pages[stages - 1];
   Warp<kDim> warp;
   load_queries(call, layout, sequence, kv_head, first, warp);
   for (int item = begin + group; item < end; item += groups) {
     wait_copies<stages - 2>();
     // The tile is here for all of the group, and the one before it is read by all.
     asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(group_threads) : "memory");
-    fetch_item(item + (stages - 1) * groups);
+    fetch_item(item + ahead, next_page);
+    next_page = page_at(item + ahead + groups);
     if (first >= layout.queries) continue;
     float scores[8][4];
     score(warp, keys_of(item), scores);
-    mask(call, tile_at(item), length, warp, scores);
+    mask(call, tile_at(item, 0), length, warp, scores);
     soften(call.scale * log2_e, warp, scores);
     add_values(scores, keys_of(item) + tile_bytes<kDim>(), warp);
   }

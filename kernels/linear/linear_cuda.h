@@ -1,9 +1,8 @@
 #pragma once
 // y[m][n] (+)= sum over k of x[m][k] * W[n][k] on the GPU. The weights stand as a checkpoint stores
 // them, [out][in] row-major; x, W are both float or both Bf16; y is float, or the type of x. Sums
-// are float32: bf16 products on tensor cores, float32 without TF32. Up to 64 rows of bf16 on a
-// Hopper GPU are computed by stream_gemm.h, at the speed of reading the weights; all else by
-// cuBLASLt.
+// are float32: bf16 products on tensor cores, float32 without TF32. Few rows of bf16 on a Hopper
+// GPU are computed by stream_gemm.h, made for reading weights; all else by cuBLASLt.
 //
 // A batch of `batch` equal products is strided: product h reads x + h * x_batch_stride and
 // W + h * w_batch_stride and writes y + h * y_batch_stride, so that the heads of a row can stand
@@ -13,7 +12,8 @@
 // so ranks choose alike and repeated calls give the same bits. No promise about bits across shapes.
 // A SwiGLU can be part of the product: y = silu(gate) * up, without a launch of its own.
 // launch() allocates nothing and does not synchronise. A plan's first launch loads its kernel: run
-// it once before capturing it into a graph.
+// it once before capturing it into a graph. Weights may be read before the kernel in front has
+// ended: it must not be the one that writes them.
 //
 // Alignment: fastest where addresses and strides are multiples of 16 bytes; prepare() takes what
 // the strides allow, and launch() checks the addresses against it.

@@ -1,7 +1,8 @@
 #pragma once
-// Products of few rows, for compute capability 9.0: the weights are read once at the speed of
-// memory, and what can be read of them before the kernel in front has ended, is. linear_cuda.cpp
-// chooses between this and the library.
+// Products of few rows, for compute capability 9.0: what costs is reading the weights. They are
+// read once, and as much of them as there is room for before the kernel in front has ended.
+// README.md says how near this comes to the speed of memory; linear_cuda.cpp chooses between it and
+// the library.
 //
 // A block of the grid holds 64 outputs of a slice of the inputs; a cluster of 1, 2, 4 or 8 blocks
 // shares the slices and adds its sums through distributed shared memory, in one order. Bulk tensor

@@ -1,7 +1,8 @@
 #pragma once
 // y[r][i] = weight[i] * (x[r][i] / sqrt(mean over i of x[r][i]^2 + eps)) on the GPU: one block a
 // row, or one warp for up to 256 values. Arithmetic and weights are float32; the sum of squares has
-// one order per `dim`, so a row's result does not depend on its neighbours.
+// one order per `dim`, so a row's result does not depend on its neighbours. Weights may be read
+// before the kernel in front has ended: it must not be the one that writes them.
 #include <cstdint>
 
 #include "base/bf16.h"
