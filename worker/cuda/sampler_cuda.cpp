@@ -1,5 +1,7 @@
 #include "worker/cuda/sampler_cuda.h"
 
+#include <algorithm>
+
 namespace copse {
 
 namespace cuda = kernels::cuda;
@@ -24,7 +26,14 @@ CudaSampler::CudaSampler(int rows_max, int vocabulary, const VocabularyShard& sh
 void CudaSampler::place(cuda::DeviceArena& arena) {
   const std::size_t rows = size(rows_max_);
   const std::size_t world = size(group_.world_size());
-  const std::size_t choices = rows * size(cuda::sample_slices(vocabulary_, group_.world_size()));
+  // The most that any number of rows takes.
+  std::size_t choices = 0;
+  cuda::SampleCall call;
+  call.vocabulary = vocabulary_;
+  call.world_size = group_.world_size();
+  for (call.rows = 1; call.rows <= rows_max_; ++call.rows) {
+    choices = std::max(choices, choices_of(call));
+  }
   arena.place("choices of this rank", choices, mine_);
   arena.place("choices of all ranks", choices * world, all_);
   arena.place("largest logits", choices, maxima_);
