@@ -46,6 +46,7 @@ Json to_json(const RankOfOptions& options, const RankOfTable& table) {
           {"tp", options.tp},
           {"layers", options.layers},
           {"weights", "random"},
+          {"routing", "independent, uniform"},
           {"collectives", "left out"},
           {"replays", options.replays},
           {"weight_bytes", table.weight_bytes},

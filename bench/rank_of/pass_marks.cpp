@@ -13,6 +13,7 @@ PassMarks::~PassMarks() {
 }
 
 Status PassMarks::record(PassPart part, kernels::cuda::Stream stream) {
+  if (!events_) return {};
   Mark mark;
   mark.part = part;
   COPSE_RETURN_IF_ERROR(cuda_status(cudaEventCreate(&mark.event), "cudaEventCreate"));
@@ -26,13 +27,16 @@ Status PassMarks::begin(kernels::cuda::Stream stream) {
 }
 
 Status PassMarks::launched(PassPart part, int layer, kernels::cuda::Stream stream) {
-  if (part == PassPart::experts && layer >= 0 && log_ != nullptr) {
-    COPSE_RETURN_IF_ERROR(cuda_status(
-        cudaMemcpyAsync(log_ + static_cast<std::size_t>(layer) * count_, ids_,
-                        count_ * sizeof(std::int32_t), cudaMemcpyDeviceToDevice, stream),
-        "logging experts"));
-  }
+  (void)layer;
   return record(part, stream);
+}
+
+Status PassMarks::routed(int layer, std::int32_t* ids, kernels::cuda::Stream stream) {
+  if (routing_ == nullptr) return {};
+  return cuda_status(
+      cudaMemcpyAsync(ids, routing_ + static_cast<std::size_t>(layer) * count_,
+                      count_ * sizeof(std::int32_t), cudaMemcpyDeviceToDevice, stream),
+      "choosing experts");
 }
 
 Result<std::array<double, pass_parts>> PassMarks::split() const {

@@ -1,6 +1,6 @@
 #pragma once
 // Where the time of a captured step goes: an event behind each part of the pass, recorded by the
-// graph itself, and the experts that each layer chose.
+// graph itself; and the experts that each layer is made to choose.
 #include <array>
 #include <vector>
 
@@ -12,20 +12,18 @@ namespace copse {
 
 class PassMarks final : public PassObserver {
  public:
-  PassMarks() = default;
   PassMarks(const PassMarks&) = delete;
   PassMarks& operator=(const PassMarks&) = delete;
   ~PassMarks() override;
 
-  // Copies `ids` [count] behind each layer's routed experts to log + layer * count.
-  void log_experts(const std::int32_t* ids, std::size_t count, std::int32_t* log) {
-    ids_ = ids;
-    count_ = count;
-    log_ = log;
-  }
+  // events: whether parts are timed. routing [layers][count], if given, replaces what each layer
+  // chose.
+  PassMarks(bool events, const std::int32_t* routing, std::size_t count)
+      : events_(events), routing_(routing), count_(count) {}
   // Before the first part, inside the capture.
   Status begin(kernels::cuda::Stream stream);
   Status launched(PassPart part, int layer, kernels::cuda::Stream stream) override;
+  Status routed(int layer, std::int32_t* ids, kernels::cuda::Stream stream) override;
 
   // µs of each part, of the last replay, which is done.
   Result<std::array<double, pass_parts>> split() const;
@@ -37,9 +35,9 @@ class PassMarks final : public PassObserver {
   };
   Status record(PassPart part, kernels::cuda::Stream stream);
   std::vector<Mark> marks_;
-  const std::int32_t* ids_ = nullptr;
-  std::size_t count_ = 0;
-  std::int32_t* log_ = nullptr;
+  bool events_;
+  const std::int32_t* routing_;
+  std::size_t count_;
 };
 
 }  // namespace copse

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "base/random.h"
 #include "bench/rank_of/left_out_collective.h"
 #include "bench/rank_of/pass_marks.h"
 #include "kernels/common/cuda/bench.h"
@@ -58,7 +59,7 @@ class RankStep {
   Status after_pass(int nodes, cuda::Stream stream);
   Result<cudaGraphExec_t> capture(int nodes, PassMarks* marks);
   Result<double> replay(cudaGraphExec_t graph, int times);
-  Result<double> touched(int nodes);
+  Result<double> choose_experts(int nodes);
   double floor_bytes(int context, double experts_touched) const;
 
   ModelConfig config_;
@@ -77,7 +78,7 @@ class RankStep {
   CudaLatentCache<Bf16> cache_;
   cuda::RoundArrays arrays_;
   TokenId* targets_ = nullptr;
-  std::int32_t* expert_log_ = nullptr;  // [layers][rows][k]
+  std::int32_t* routing_ = nullptr;  // [layers][rows][k]
   double weight_bytes_ = 0;
 };
 
@@ -103,8 +104,8 @@ void RankStep::place() {
   arena_.place("sequence", 1, arrays_.sequences);
   arena_.place("accepted", limits::draft_block + 1, arrays_.accepted);
   arena_.place("targets", rows, targets_);
-  arena_.place("experts chosen", size(config_.layers) * rows * size(config_.experts_per_token),
-               expert_log_);
+  arena_.place("experts to choose", size(config_.layers) * rows * size(config_.experts_per_token),
+               routing_);
   arena_.place("workspace of products", target_->gemm_workspace_bytes(), gemm_workspace_);
   sampler_->place(arena_);
 }
@@ -264,25 +265,32 @@ Result<double> RankStep::replay(cudaGraphExec_t graph, int times) {
   return us[size(times / 2)];
 }
 
-// Distinct experts of a layer, mean over the layers that have them.
-Result<double> RankStep::touched(int nodes) {
+// Every row of every layer its own experts, each as likely as any other: distinct ones, ascending.
+// Returns how many distinct ones of this rank a layer has, on average.
+Result<double> RankStep::choose_experts(int nodes) {
   if (config_.experts == 0) return 0.0;
-  const std::size_t chosen = size(nodes) * size(config_.experts_per_token);
-  std::vector<std::int32_t> log(size(config_.layers) * chosen);
-  COPSE_RETURN_IF_ERROR(cuda::copy_to_host(log.data(), expert_log_, log.size() * 4));
+  const std::size_t k = size(config_.experts_per_token);
+  std::vector<std::int32_t> routing;
+  SeededRandom random(17);
   double sum = 0;
   int layers = 0;
   for (int layer = 0; layer < config_.layers; ++layer) {
+    std::set<std::int32_t> held;
+    for (int row = 0; row < nodes; ++row) {
+      std::set<std::int32_t> own;
+      while (own.size() < k) {
+        own.insert(static_cast<std::int32_t>(random.below(size(config_.experts))));
+      }
+      routing.insert(routing.end(), own.begin(), own.end());
+      held.insert(own.begin(), own.end());
+    }
+    const Range part = target_->shard().experts.part;
+    std::erase_if(held, [&](std::int32_t id) { return id < part.begin || id >= part.end; });
     if (!config_.is_moe(layer)) continue;
-    const auto* ids = log.data() + size(layer) * chosen;
-    std::set<std::int32_t> distinct(ids, ids + chosen);
-    const TargetShard& shard = target_->shard();
-    std::erase_if(distinct, [&](std::int32_t id) {
-      return id < shard.experts.part.begin || id >= shard.experts.part.end;
-    });
-    sum += static_cast<double>(distinct.size());
+    sum += static_cast<double>(held.size());
     ++layers;
   }
+  COPSE_RETURN_IF_ERROR(cuda::copy_to_device(routing_, routing.data(), routing.size() * 4));
   return sum / std::max(layers, 1);
 }
 
@@ -305,19 +313,19 @@ Result<RankOfRow> RankStep::measure(int context, int nodes) {
   row.context = context;
   row.nodes = nodes;
   COPSE_RETURN_IF_ERROR(set_sequence(context, nodes));
+  COPSE_TRY(row.experts_touched, choose_experts(nodes));
+  const std::size_t chosen = size(nodes) * size(config_.experts_per_token);
   COPSE_RETURN_IF_ERROR(launch(nodes, nullptr, stream_));  // loads what is loaded lazily
   COPSE_RETURN_IF_ERROR(cuda_status(cudaStreamSynchronize(stream_), "a first step"));
-  COPSE_TRY(cudaGraphExec_t plain, capture(nodes, nullptr));
+  PassMarks routing(false, routing_, chosen);
+  COPSE_TRY(cudaGraphExec_t plain, capture(nodes, &routing));
   COPSE_TRY(row.step_us, replay(plain, options_.replays));
   cudaGraphExecDestroy(plain);
-  PassMarks marks;
-  marks.log_experts(target_->expert_ids(), size(nodes) * size(config_.experts_per_token),
-                    expert_log_);
+  PassMarks marks(true, routing_, chosen);
   COPSE_TRY(cudaGraphExec_t marked, capture(nodes, &marks));
   COPSE_TRY([[maybe_unused]] const double marked_us, replay(marked, 3));
   cudaGraphExecDestroy(marked);
   COPSE_TRY(row.split_us, marks.split());
-  COPSE_TRY(row.experts_touched, touched(nodes));
   row.bytes = floor_bytes(context, row.experts_touched);
   row.floor_us = row.bytes / cuda::bench::read_bytes_per_s * 1e6;
   target_->observe(nullptr);

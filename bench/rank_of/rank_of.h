@@ -1,7 +1,8 @@
 #pragma once
 // One rank of a tensor-parallel group, alone on one GPU with random weights: how long its share of
 // a verify step takes at a given context and tree size, where the time goes, and how far that is
-// from the bytes that the step had to move. Collectives are left out.
+// from the bytes that the step had to move. Collectives are left out. Random weights route unlike
+// trained ones, so every row is given experts of its own, each as likely as any other.
 #include <array>
 #include <string>
 #include <vector>

@@ -21,6 +21,12 @@ class PassObserver {
   virtual ~PassObserver() = default;
   // `part` of `layer` has just been launched; -1: of none.
   virtual Status launched(PassPart part, int layer, kernels::cuda::Stream stream) = 0;
+  // The experts of a layer are chosen, ids [rows][experts_per_token] in device memory, and not used
+  // yet: random weights route unlike trained ones, so a measurement may choose others.
+  virtual Status routed(int layer, std::int32_t* ids, kernels::cuda::Stream stream) {
+    (void)layer, (void)ids, (void)stream;
+    return {};
+  }
 };
 
 }  // namespace copse

@@ -189,6 +189,9 @@ Status CudaTarget<T>::mlp(int layer, const CudaBatch& batch, Stream stream) {
   route.ids = ws_.expert_ids;
   route.weights = ws_.expert_weights;
   COPSE_RETURN_IF_ERROR(cuda::moe_route(route, stream));  // [R, k]
+  if (observer_ != nullptr) {
+    COPSE_RETURN_IF_ERROR(observer_->routed(layer, ws_.expert_ids, stream));
+  }
   COPSE_RETURN_IF_ERROR(w.experts.run(ws_.normed, rows, ws_.expert_ids, ws_.expert_weights,
                                       ws_.part, ws_.moe, ws_.moe_bytes, stream));  // [R, hidden]
   COPSE_RETURN_IF_ERROR(after(PassPart::experts, layer, stream));

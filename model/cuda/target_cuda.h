@@ -66,7 +66,6 @@ class CudaTarget {
   const CudaExperts<T>& experts(int layer) const {
     return layers_[static_cast<std::size_t>(layer)].experts;
   }
-  const std::int32_t* expert_ids() const { return ws_.expert_ids; }  // of the layer just launched
 
   const float* logits() const { return ws_.logits; }  // [batch.logits()][vocabulary().local]
   const T* features() const { return ws_.features; }  // [rows][feature_width()]
