@@ -20,7 +20,9 @@
 //   / 8]
 //
 // Within an octet, fp8 bytes stand as 2 0 3 1 | 6 4 7 5 and int4 values as 0 2 4 6 1 3 5 7 (lowest
-// bits first): pairs of neighbours come out of one shift and one mask in both halves of a word.
+// bits first): pairs of neighbours come out of one shift and one mask in both halves of a word. An
+// int4 value stands in two's complement, so that its bits in the upper half of a byte are 16 times
+// it.
 #include <cstddef>
 #include <cstdint>
 

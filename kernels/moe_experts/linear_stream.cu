@@ -15,35 +15,16 @@ namespace {
 
 using expert_layout::Packed;
 
-constexpr int warps = reduce_warps;
-constexpr int threads = 32 * warps;
+constexpr int warps = multiply_warps;
+constexpr int threads = multiply_threads + 32;
 constexpr int chunk_rows = 32;
 
 template <ExpertCodec kCodec>
 struct SharedLayout {
   static constexpr int ring = 0;
-  static constexpr int barriers = ring + warps * WeightRing<kCodec>::warp_bytes;
-  static constexpr int reduce = barriers + warps * WeightRing<kCodec>::slots * 8;
-  static constexpr int bytes = reduce + reduce_bytes;
-};
-
-// Jobs are tiles in order, each once for every chunk of rows: later chunks find the tile in L2.
-template <ExpertCodec kCodec>
-struct TileFeed {
-  const std::byte* packed;
-  Packed layout;
-  int chunks;
-  WorkRange jobs;
-  WorkRange blocks;
-
-  __device__ bool next(const std::byte*& from, int& count) {
-    if (jobs.begin >= jobs.end) return false;
-    from = packed + jobs.begin / chunks * layout.tile_bytes() +
-           static_cast<std::size_t>(blocks.begin) * expert_layout::block_bytes(kCodec);
-    count = blocks.end - blocks.begin;
-    ++jobs.begin;
-    return true;
-  }
+  static constexpr int barriers = ring + RingMemory<kCodec>::values_bytes;
+  static constexpr int sums = barriers + RingMemory<kCodec>::barrier_bytes;
+  static constexpr int bytes = sums + TileSums::bytes;
 };
 
 template <ExpertCodec kCodec, class Y>
@@ -54,28 +35,32 @@ class LinearBlock {
         shared_(shared),
         warp_(static_cast<int>(threadIdx.x) / 32),
         lane_(static_cast<int>(threadIdx.x) % 32),
-        blocks_(part_of(call.shape.layout().blocks(), warp_, warps)) {}
+        sums_(reinterpret_cast<float*>(shared + Layout::sums), warp_, lane_) {}
 
   __device__ void run() {
+    const RingMemory<kCodec> memory(shared_ + Layout::ring, shared_ + Layout::barriers);
+    if (threadIdx.x == multiply_threads) memory.initialize();
+    __syncthreads();
     const Packed layout = call_.shape.layout();
+    // Jobs are tiles in order, each once for every chunk of rows: later chunks find it in L2.
     const int chunks = expert_layout::divide_up(call_.rows, chunk_rows);
-    const WorkRange jobs = part_of(std::int64_t{layout.tiles()} * chunks,
-                                   static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
-    WeightRing<kCodec> ring(shared_ + Layout::ring + warp_ * WeightRing<kCodec>::warp_bytes,
-                            reinterpret_cast<std::uint64_t*>(shared_ + Layout::barriers) +
-                                warp_ * WeightRing<kCodec>::slots,
-                            lane_);
-    TileFeed<kCodec> feed = {call_.packed, layout, chunks, jobs, blocks_};
-    for (int i = 0; i < WeightRing<kCodec>::slots; ++i) ring.fetch(feed);
+    const WorkRange jobs =
+        part_of(layout.tiles() * chunks, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+    if (warp_ == warps) {
+      fetch(WeightFetch<kCodec>(memory, lane_), jobs, chunks);
+      return;
+    }
+    WeightRing<kCodec> ring(memory, warp_, lane_);
+#pragma unroll 1
     for (int job = jobs.begin; job < jobs.end; ++job) {
       const int first = job % chunks * chunk_rows;
       const int count = min(call_.rows - first, chunk_rows);
       if (count <= 8) {
-        multiply<1>(ring, feed, job, job / chunks, first, count);
+        multiply<1>(ring, job / chunks, first, count);
       } else if (count <= 16) {
-        multiply<2>(ring, feed, job, job / chunks, first, count);
+        multiply<2>(ring, job / chunks, first, count);
       } else {
-        multiply<4>(ring, feed, job, job / chunks, first, count);
+        multiply<4>(ring, job / chunks, first, count);
       }
     }
   }
@@ -83,9 +68,22 @@ class LinearBlock {
  private:
   using Layout = SharedLayout<kCodec>;
 
+  __device__ void fetch(WeightFetch<kCodec> ring, const WorkRange& jobs, int chunks) const {
+    constexpr int stage_bytes = RingMemory<kCodec>::stage_bytes;
+    const int tile_bytes = static_cast<int>(call_.shape.layout().tile_bytes());
+#pragma unroll 1
+    for (int job = jobs.begin; job < jobs.end; ++job) {
+      const std::byte* from =
+          call_.packed + static_cast<std::size_t>(job / chunks) * call_.shape.layout().tile_bytes();
+#pragma unroll 1
+      for (int done = 0; done < tile_bytes; done += stage_bytes) {
+        ring.run(from + done, min(stage_bytes, tile_bytes - done));
+      }
+    }
+  }
+
   template <int kTiles>
-  __device__ void multiply(WeightRing<kCodec>& ring, TileFeed<kCodec>& feed, int job, int tile,
-                           int first, int count) {
+  __device__ void multiply(WeightRing<kCodec>& ring, int tile, int first, int count) {
     RowPointers<kTiles> rows;
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
@@ -94,31 +92,35 @@ class LinearBlock {
       rows.row[j] = call_.x + static_cast<std::int64_t>(first + n) * call_.shape.inputs;
     }
     float sum[kTiles][4] = {};
-    multiply_run<kCodec, kTiles>(ring, feed, rows,
-                                 blocks_.begin * expert_layout::block_inputs(kCodec),
-                                 blocks_.end - blocks_.begin, lane_, sum);
-    const int output = tile * 16 + lane_ / 4;
-    const int outputs = call_.shape.outputs;
-    reduce_tiles<kTiles>(reinterpret_cast<float4*>(shared_ + Layout::reduce), turn_, job, warp_,
-                         lane_, sum, [&](int j, const float4& total) {
-                           const float values[4] = {total.x, total.y, total.z, total.w};
+    multiply_share<kCodec, kTiles>(
+        ring, rows, slots_of_tile<kCodec>(call_.shape.layout().blocks(), warp_), true, lane_, sum);
 #pragma unroll
-                           for (int i = 0; i < 4; ++i) {
-                             const int n = j * 8 + lane_ % 4 * 2 + i % 2;
-                             const int at = output + i / 2 * 8;
-                             if (n >= count || at >= outputs) continue;
-                             call_.y[static_cast<std::int64_t>(first + n) * outputs + at] =
-                                 from_float<Y>(values[i]);
-                           }
-                         });
+    for (int j = 0; j < kTiles; ++j) {
+      const int before = sums_.empty() ? j : j - 1;  // two are together
+      sums_.add(sum[j], j + 1 == kTiles, [&](int index, const float(&total)[4]) {
+        store(tile * 16 + lane_ / 4, first, count, (before + index) * 8 + lane_ % 4 * 2, total);
+      });
+    }
+  }
+  // Rows n and n + 1 of a chunk, outputs `output` and output + 8.
+  __device__ void store(int output, int first, int count, int n, const float (&total)[4]) const {
+    const int outputs = call_.shape.outputs;
+    Y* to = call_.y + static_cast<std::int64_t>(first + n) * outputs + output;
+    if (n < count) {
+      if (output < outputs) to[0] = from_float<Y>(total[0]);
+      if (output + 8 < outputs) to[8] = from_float<Y>(total[2]);
+    }
+    if (n + 1 < count) {
+      if (output < outputs) to[outputs] = from_float<Y>(total[1]);
+      if (output + 8 < outputs) to[outputs + 8] = from_float<Y>(total[3]);
+    }
   }
 
   const QuantizedLinear<Bf16, Y>& call_;
   std::byte* shared_;
   int warp_;
   int lane_;
-  WorkRange blocks_;
-  int turn_ = 0;
+  TileSums sums_;
 };
 
 template <ExpertCodec kCodec, class Y>

@@ -6,9 +6,10 @@
 //
 // Weights stay in their codec in memory (expert_layout.h) and are widened in registers. Products
 // are summed in float32, what stands between the two products is rounded to T, and a row's experts
-// are added in ascending order of id: a row's result does not depend on the other rows, and the
-// same inputs give the same bits. Nothing is allocated or read on the host: a call can be captured,
-// and its grid depends on the device alone.
+// are added in ascending order of id. The same inputs give the same bits; in float32 a row's result
+// does not depend on the other rows at all, in bf16 its last bits may depend on how many rows share
+// an expert. Nothing is allocated or read on the host: a call can be captured, and its grid depends
+// on the device alone.
 #include <cstddef>
 #include <cstdint>
 

@@ -47,11 +47,16 @@ __device__ inline __nv_bfloat162 as_bf16x2(std::uint32_t bits) {
   return *reinterpret_cast<const __nv_bfloat162*>(&bits);
 }
 
-// A nibble in the mantissa of 128 is 128 + nibble; less 136 it is the value. Exact.
+// Two's complement with its sign bit turned is the value + 8; in the mantissa of 128 that is the
+// value + 136, and less that is the value. Exact.
 __device__ inline void widen_int4(std::uint32_t word, std::uint32_t (&out)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const std::uint32_t bits = (word >> (4 * i) & 0x000f000fu) | 0x43004300u;
+    // (word & nibbles) ^ magic: with two immediates the compiler takes two instructions.
+    std::uint32_t bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;"
+        : "=r"(bits)
+        : "r"(word >> (4 * i)), "n"(0x000f000f), "r"(0x43084308u));
     out[i] = bf16x2_bits(__hsub2(as_bf16x2(bits), as_bf16x2(0x43084308u)));
   }
 }
@@ -143,7 +148,7 @@ struct RowPointers {
   const Bf16* row[kTiles];
   int inputs[kTiles];  // 0 where there is no such row
 
-  // The octets of this lane at inputs first, first + 32, ...
+  // The octets of this lane at inputs first, first + 32, ..., all multiples of eight.
   template <int kGroups>
   __device__ void load(int first, int lane, uint4 (&x)[kGroups][kTiles]) const {
 #pragma unroll

@@ -140,7 +140,7 @@ __device__ void store_octet(std::byte* block, ExpertCodec codec, int row, int in
   } else if (octet_words(codec) == 1) {
     std::uint32_t word = 0;
     for (int i = 0; i < 8; ++i) {
-      const std::uint32_t nibble = octet.words[0] >> (4 * i) & 15u;
+      const std::uint32_t nibble = (octet.words[0] >> (4 * i) & 15u) ^ 8u;
       word |= nibble << (i % 2 * 16 + i / 2 * 4);
     }
     to[0] = word;

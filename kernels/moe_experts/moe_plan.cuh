@@ -3,13 +3,18 @@
 // contiguous ranges.
 //
 //   first product    one job is a tile of one entry (moe_sort.cuh), all warps of a block together:
-//                    each takes a part of the inputs. Jobs in order of entry, then tile.
-//   second product   one job is a tile of one entry by one warp. Units in order of tile, then
-//                    entry, so that a block has few tiles and most of them whole; it goes through
-//                    them in order of entry, so that an entry's activations serve all its tiles.
+//                    of every stage each takes its slot. Jobs in order of entry, then tile.
+//   second product   a unit is a tile of one share: of an entry and, where a warp could not hold
+//   all
+//                    the activations, of a part of the inputs. Units in order of tile, then share,
+//                    so that a block has few tiles and most of them whole. In rounds, every warp
+//                    takes a share and goes through the block's tiles with it, so that the share's
+//                    activations serve all of them. In a small call a block has whole tiles only,
+//                    and no block needs another's products.
 #include <cuda_runtime.h>
 
 #include "kernels/moe_experts/moe_sort.cuh"
+#include "kernels/moe_experts/moe_warps.h"
 #include "kernels/moe_experts/moe_workspace.h"
 
 namespace copse::kernels::cuda {
@@ -17,49 +22,92 @@ namespace copse::kernels::cuda {
 struct WorkRange {
   int begin;
   int end;
+  __device__ int size() const { return end - begin; }
 };
 
-// Part `index` of `count` equal parts of [0, units).
-__device__ inline WorkRange part_of(std::int64_t units, int index, int count) {
-  return {static_cast<int>(units * index / count), static_cast<int>(units * (index + 1) / count)};
+// Part `index` of `count` parts of [0, units), equal but for one.
+__device__ inline WorkRange part_of(int units, int index, int count) {
+  const int each = units / count;
+  const int more = units - each * count;
+  const int begin = index * each + min(index, more);
+  return {begin, begin + each + (index < more ? 1 : 0)};
 }
 
-// A block's units of the second product, tile * entries + entry in [begin, end).
-struct TileUnits {
-  int entries;
-  WorkRange range;
+// A warp's slot of every stage of a tile of `blocks` blocks.
+template <ExpertCodec kCodec>
+__device__ inline BlockShare slots_of_tile(int blocks, int warp) {
+  constexpr int stage = multiply_warps * stage_blocks(kCodec);
+  return {warp * stage_blocks(kCodec), stage, blocks, (blocks + stage - 1) / stage};
+}
 
-  __device__ int tile_begin() const { return range.begin / entries; }
-  __device__ int tile_end() const { return (range.end + entries - 1) / entries; }
-  // How many of a tile's units are this block's.
+// A block's units of the second product: tile * shares + share in a range.
+struct TileUnits {
+  int shares;
+  int begin_tile, begin_share;
+  int end_tile, end_share;  // the unit behind the last
+
+  __device__ void set(int share_count, const WorkRange& range) {
+    shares = share_count;
+    begin_tile = range.begin / share_count;
+    begin_share = range.begin - begin_tile * share_count;
+    end_tile = range.end / share_count;
+    end_share = range.end - end_tile * share_count;
+  }
+  __device__ void set_whole(int share_count, const WorkRange& tile_range) {
+    shares = share_count;
+    begin_tile = tile_range.begin;
+    begin_share = 0;
+    end_tile = tile_range.end;
+    end_share = 0;
+  }
+  __device__ WorkRange of_share(int share) const {
+    return {begin_tile + (share < begin_share ? 1 : 0), end_tile + (share < end_share ? 1 : 0)};
+  }
+  // All tiles, and how many of a tile's units are here.
+  __device__ WorkRange tiles() const { return {begin_tile, end_tile + (end_share > 0 ? 1 : 0)}; }
   __device__ int of_tile(int tile) const {
-    return max(0, min(range.end, (tile + 1) * entries) - max(range.begin, tile * entries));
-  }
-  // The tiles of one entry.
-  __device__ int first_tile(int entry) const {
-    return range.begin / entries + (entry < range.begin % entries ? 1 : 0);
-  }
-  __device__ int last_tile(int entry) const {
-    return range.end / entries + (entry < range.end % entries ? 1 : 0);
+    return (tile < end_tile ? shares : end_share) - (tile == begin_tile ? begin_share : 0);
   }
 };
 
-// Every kWarps-th of a block's jobs in order of entry, then tile.
-struct TileJobs {
-  TileUnits units;
-  int entry = 0;
-  int tile = 0;
+// The second product in rounds. Where shares are few, a share's tiles are split between `splits`
+// warps. Fetching and multiplying warps go through the same rounds and steps.
+struct TileRounds {
+  int splits;
+  int count;
 
-  __device__ TileJobs(const TileUnits& of, int skip) : units(of), tile(of.first_tile(0) + skip) {}
-  // Settles on the job, or is false when there is none.
-  __device__ bool settle() {
-    int last = units.last_tile(entry);
-    while (tile >= last) {
-      if (++entry >= units.entries) return false;
-      tile += units.first_tile(entry) - last;
-      last = units.last_tile(entry);
+  __device__ void set(const TileUnits& units) {
+    splits = units.shares * 2 <= multiply_warps ? multiply_warps / units.shares : 1;
+    count = splits == 1 ? (units.shares + multiply_warps - 1) / multiply_warps : 1;
+  }
+};
+
+// A warp's part of a round. All warps have the same steps; a warp has a tile in those where its
+// tile is in `own`.
+struct TileRound {
+  int share;  // units.shares or more: none
+  int first;  // tile of step 0
+  int stride;
+  int steps;
+  WorkRange own;
+
+  __device__ TileRound(const TileUnits& units, const TileRounds& all, int round, int warp) {
+    WorkRange tiles = units.tiles();
+    share = all.splits == 1 ? round * multiply_warps + warp : warp / all.splits;
+    own = units.of_share(share);
+    if (share >= units.shares) own.end = own.begin;
+    stride = all.splits;
+    if (all.splits == 1) {  // leave out tiles that no share of the round has
+      const int first_share = round * multiply_warps;
+      if (first_share + multiply_warps <= units.begin_share) ++tiles.begin;
+      if (units.end_share > 0 && first_share >= units.end_share) --tiles.end;
     }
-    return true;
+    first = tiles.begin + (all.splits == 1 ? 0 : warp % all.splits);
+    steps = max(0, (tiles.size() + stride - 1) / stride);
+  }
+  __device__ int tile(int step) const { return first + step * stride; }
+  __device__ bool has(int tile_index) const {
+    return tile_index >= own.begin && tile_index < own.end;
   }
 };
 

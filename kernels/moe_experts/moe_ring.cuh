@@ -1,13 +1,13 @@
 #pragma once
-// A warp's own stream of weights: blocks of expert_layout.h come into a ring of slots in shared
-// memory by bulk copies that the warp itself asks for, several ahead of what it multiplies. Warps
-// share nothing, so none waits for another; and since weights do not depend on activations, the
-// stream runs on across the barrier between the two products.
+// A block's stream of weights: stages of shared memory that a warp of their own fills by bulk
+// copies, several ahead of the warps that multiply. A stage has a slot for each of these. Weights
+// do not depend on activations, so the stream runs on across the barrier between the two products.
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "kernels/moe_experts/expert_layout.h"
+#include "kernels/moe_experts/moe_warps.h"
 
 namespace copse::kernels::cuda {
 
@@ -15,99 +15,142 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Blocks of one copy: about 2 KB.
+// Where a stage's bytes are there (full), and where all warps have read them (empty).
 template <ExpertCodec kCodec>
-constexpr int stage_blocks() {
-  if (kCodec == ExpertCodec::fp8_block || kCodec == ExpertCodec::f32) return 1;
-  return kCodec == ExpertCodec::bf16 ? 2 : 4;
+struct RingMemory {
+  static constexpr int stages = 4;
+  static constexpr int slot_bytes = stage_blocks(kCodec) * expert_layout::block_bytes(kCodec);
+  static constexpr int stage_bytes = multiply_warps * slot_bytes;
+  static constexpr int values_bytes = stages * stage_bytes;
+  static constexpr int barrier_bytes = 2 * stages * 8;
+
+  std::byte* values;
+  std::uint32_t full;
+  std::uint32_t empty;
+
+  __device__ RingMemory(std::byte* value_memory, std::byte* barrier_memory)
+      : values(value_memory), full(shared_address(barrier_memory)), empty(full + stages * 8) {}
+  // Once, by one thread; a block's barrier must follow.
+  __device__ void initialize() const {
+    for (int i = 0; i < stages; ++i) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * i) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * i),
+                   "n"(multiply_warps)
+                   : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+};
+
+__device__ inline void wait_barrier(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred here;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 here, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, here;\n"
+        "}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
 }
 
+// What a multiplying warp sees.
 template <ExpertCodec kCodec>
 class WeightRing {
  public:
-  static constexpr int slots = 4;
-  static constexpr int block_size = expert_layout::block_bytes(kCodec);
-  static constexpr int slot_bytes = stage_blocks<kCodec>() * block_size;
-  static constexpr int warp_bytes = slots * slot_bytes;
+  __device__ WeightRing(const RingMemory<kCodec>& memory, int warp, int lane)
+      : values_(memory.values + warp * Memory::slot_bytes),
+        full_(memory.full),
+        empty_(memory.empty),
+        lane_(lane) {}
 
-  // `memory` [warp_bytes] and `barriers` [slots] are this warp's.
-  __device__ WeightRing(std::byte* memory, std::uint64_t* barriers, int lane)
-      : memory_(shared_address(memory)),
-        barriers_(shared_address(barriers)),
-        generic_(memory),
-        lane_(lane) {
-    if (lane == 0) {
-      for (int i = 0; i < slots; ++i) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers_ + 8 * i) : "memory");
-      }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
-    __syncwarp();
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
-  }
-
-  // Asks for the next stage, if there is one. feed.next(from, blocks) names the next run of blocks,
-  // or is false.
-  template <class Feed>
-  __device__ void fetch(Feed& feed) {
-    while (left_ == 0) {
-      if (!feed.next(from_, left_)) return;
-    }
-    const int blocks = min(left_, stage_blocks<kCodec>());
-    const std::uint32_t slot = fetched_ % slots;
-    if (lane_ == 0) copy(slot, blocks * block_size);
-    from_ += blocks * block_size;
-    left_ -= blocks;
-    ++fetched_;
-  }
-  // The oldest stage, when it is there.
+  // This warp's slot of the oldest stage, when it is there.
   __device__ const std::byte* wait() const {
-    const std::uint32_t slot = used_ % slots;
-    const std::uint32_t parity = used_ / slots & 1u;
-    std::uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{\n"
-          ".reg .pred here;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 here, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, here;\n"
-          "}\n"
-          : "=r"(done)
-          : "r"(barriers_ + 8 * slot), "r"(parity)
-          : "memory");
-    }
-    return generic_ + slot * slot_bytes;
+    wait_barrier(full_ + 8 * stage_, parity_);
+    return values_ + stage_ * Memory::stage_bytes;
   }
-  // Gives its slot to the next.
-  template <class Feed>
-  __device__ void release(Feed& feed) {
-    ++used_;
+  // Every warp gives back every stage.
+  __device__ void release() {
     __syncwarp();
-    fetch(feed);
+    if (lane_ == 0) {
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty_ + 8 * stage_)
+                   : "memory");
+    }
+    stage_ = stage_ + 1 == Memory::stages ? 0 : stage_ + 1;
+    parity_ ^= stage_ == 0 ? 1u : 0u;
   }
 
  private:
-  __device__ void copy(std::uint32_t slot, int bytes) const {
-    const std::uint32_t barrier = barriers_ + 8 * slot;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1], %2, [%3], %4;" ::"r"(memory_ + slot * slot_bytes),
-        "l"(from_), "r"(bytes), "r"(barrier), "l"(policy_)
-        : "memory");
+  using Memory = RingMemory<kCodec>;
+
+  const std::byte* values_;
+  std::uint32_t full_;
+  std::uint32_t empty_;
+  int lane_;
+  int stage_ = 0;
+  std::uint32_t parity_ = 0;
+};
+
+// What the fetching warp sees.
+template <ExpertCodec kCodec>
+class WeightFetch {
+ public:
+  __device__ WeightFetch(const RingMemory<kCodec>& memory, int lane)
+      : values_(shared_address(memory.values)),
+        full_(memory.full),
+        empty_(memory.empty),
+        lane_(lane) {
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
+  }
+  // The next stage is one run of memory from its beginning on.
+  __device__ void run(const std::byte* from, int bytes) {
+    wait_barrier(empty_ + 8 * stage_, parity_);
+    if (lane_ == 0) {
+      expect(bytes);
+      copy(0, from, bytes);
+    }
+    advance();
+  }
+  // Lane i < multiply_warps fills slot i of the next stage, `bytes` may be 0.
+  __device__ void slots(const std::byte* from, int bytes) {
+    const unsigned all = __reduce_add_sync(0xffffffffu, static_cast<unsigned>(bytes));
+    wait_barrier(empty_ + 8 * stage_, parity_);
+    if (lane_ == 0) expect(static_cast<int>(all));
+    __syncwarp();
+    if (bytes > 0) copy(lane_ * Memory::slot_bytes, from, bytes);
+    advance();
   }
 
-  std::uint32_t memory_;
-  std::uint32_t barriers_;
-  const std::byte* generic_;
+ private:
+  using Memory = RingMemory<kCodec>;
+
+  __device__ void expect(int bytes) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full_ + 8 * stage_),
+                 "r"(bytes)
+                 : "memory");
+  }
+  __device__ void copy(int offset, const std::byte* from, int bytes) const {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(values_ + stage_ * Memory::stage_bytes + offset),
+        "l"(from), "r"(bytes), "r"(full_ + 8 * stage_), "l"(policy_)
+        : "memory");
+  }
+  __device__ void advance() {
+    stage_ = stage_ + 1 == Memory::stages ? 0 : stage_ + 1;
+    parity_ ^= stage_ == 0 ? 1u : 0u;
+  }
+
+  std::uint32_t values_;
+  std::uint32_t full_;
+  std::uint32_t empty_;
   int lane_;
   std::uint64_t policy_;
-  const std::byte* from_ = nullptr;
-  int left_ = 0;
-  std::uint32_t fetched_ = 0;
-  std::uint32_t used_ = 0;
+  int stage_ = 0;
+  std::uint32_t parity_ = 1;  // a new barrier counts as one whose last phase is over
 };
 
 }  // namespace copse::kernels::cuda

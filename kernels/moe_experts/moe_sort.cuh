@@ -13,12 +13,23 @@ inline constexpr int mask_words = sort_rows / 32;
 // Rows of one entry: what one pass over an expert's weights serves.
 inline constexpr int entry_rows = 32;
 
+// A pair as a number: its row, and which of the row's chosen experts.
+__device__ inline int make_pair_number(int row, int slot) {
+  return row << 8 | slot;
+}
+__device__ inline int row_of(int pair) {
+  return pair >> 8;
+}
+__device__ inline int slot_of(int pair) {
+  return pair & 255;
+}
+
 // An entry is up to entry_rows pairs of one expert; an expert with more has several.
 struct SortedPairs {
   int* entries;  // how many there are
   int* expert;   // [entries]
   int* first;    // [entries + 1] places in `pair`
-  int* pair;     // row * experts_per_token + slot
+  int* pair;
 };
 
 struct SortInput {
@@ -56,6 +67,7 @@ __device__ inline unsigned exclusive_sum(unsigned value, unsigned* totals, unsig
   const int warps = static_cast<int>(blockDim.x) / 32;
   unsigned before = 0;
   all = 0;
+#pragma unroll 1
   for (int i = 0; i < warps; ++i) {
     if (i < warp) before += totals[i];
     all += totals[i];
@@ -65,6 +77,7 @@ __device__ inline unsigned exclusive_sum(unsigned value, unsigned* totals, unsig
 
 __device__ inline void set_masks(const SortInput& in, int first_row, int* masks) {
   const int end = min(in.rows, first_row + sort_rows) * in.experts_per_token;
+#pragma unroll 1
   for (int p = first_row * in.experts_per_token + static_cast<int>(threadIdx.x); p < end;
        p += static_cast<int>(blockDim.x)) {
     const int expert = in.expert(p);
@@ -76,6 +89,7 @@ __device__ inline void set_masks(const SortInput& in, int first_row, int* masks)
 __device__ inline void place_pairs(const SortInput& in, int first_row, const int* masks,
                                    const int* offsets, int* pairs) {
   const int end = min(in.rows, first_row + sort_rows) * in.experts_per_token;
+#pragma unroll 1
   for (int p = first_row * in.experts_per_token + static_cast<int>(threadIdx.x); p < end;
        p += static_cast<int>(blockDim.x)) {
     const int expert = in.expert(p);
@@ -84,7 +98,7 @@ __device__ inline void place_pairs(const SortInput& in, int first_row, const int
     int place =
         offsets[expert] + __popc(masks[expert * mask_words + row / 32] & ((1 << row % 32) - 1));
     for (int w = 0; w < row / 32; ++w) place += __popc(masks[expert * mask_words + w]);
-    pairs[place] = p;
+    pairs[place] = make_pair_number(row + first_row, p % in.experts_per_token);
   }
 }
 
@@ -118,6 +132,23 @@ __device__ inline void make_entries(const SortInput& in, const int* counts, int*
 
 }  // namespace sorting
 
+// The pairs of a single row, by each warp for itself: all write the same.
+__device__ inline void sort_row(const SortInput& in, int lane, const SortedPairs& out) {
+  const int expert = lane < in.experts_per_token ? in.expert(lane) : -1;
+  const unsigned here = __ballot_sync(0xffffffffu, expert >= 0);
+  const int place = __popc(here & ((1u << lane) - 1));
+  if (expert >= 0) {
+    out.expert[place] = expert;
+    out.first[place] = place;
+    out.pair[place] = make_pair_number(0, lane);
+  }
+  if (lane == 0) {
+    *out.entries = __popc(here);
+    out.first[__popc(here)] = __popc(here);
+  }
+  __syncwarp();
+}
+
 // By all threads of a block; `scratch` [sort_scratch_words] in shared memory. Ends with a barrier.
 __device__ inline void sort_pairs(const SortInput& in, int* scratch, const SortedPairs& out) {
   int* masks = scratch;
@@ -126,9 +157,11 @@ __device__ inline void sort_pairs(const SortInput& in, int* scratch, const Sorte
   auto* totals = reinterpret_cast<unsigned*>(offsets + in.experts);
   const int thread = static_cast<int>(threadIdx.x);
   const int threads = static_cast<int>(blockDim.x);
+#pragma unroll 1
   for (int i = thread; i < (mask_words + 1) * in.experts; i += threads) scratch[i] = 0;
   __syncthreads();
   const int pairs = in.rows * in.experts_per_token;
+#pragma unroll 1
   for (int p = thread; p < pairs; p += threads) {
     const int expert = in.expert(p);
     if (expert >= 0) atomicAdd(&counts[expert], 1);
@@ -140,6 +173,7 @@ __device__ inline void sort_pairs(const SortInput& in, int* scratch, const Sorte
   sorting::place_pairs(in, 0, masks, offsets, out.pair);
   for (int row = sort_rows; row < in.rows; row += sort_rows) {
     __syncthreads();
+#pragma unroll 1
     for (int e = thread; e < in.experts; e += threads) {
       for (int w = 0; w < mask_words; ++w) {
         offsets[e] += __popc(masks[e * mask_words + w]);

@@ -38,7 +38,7 @@ __device__ inline void decode_octet(const std::byte* block, int row, int index, 
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const std::uint32_t nibble = from[0] >> (i % 2 * 16 + i / 2 * 4) & 15u;
-      out[i] = static_cast<float>(static_cast<int>(nibble) - 8) * scale;
+      out[i] = static_cast<float>(static_cast<int>(nibble ^ 8u) - 8) * scale;
     }
   }
 }
