@@ -105,6 +105,15 @@ __device__ inline void fence_async_proxy() {
 __device__ inline void fence_async_proxy_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
+// Adds one; who reads the sum with load_acquire sees what the block wrote before.
+__device__ inline void add_release(unsigned* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ inline unsigned load_acquire(const unsigned* counter) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
 // Copies `bytes` (a multiple of 16) into shared memory and counts them at the barrier.
 __device__ inline void copy_bulk(std::uint32_t to, const void* from, int bytes,
                                  std::uint32_t barrier) {

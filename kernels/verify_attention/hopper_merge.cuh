@@ -16,26 +16,27 @@ __device__ inline int merge_warp() {
   return merge_thread() / 32;
 }
 
-// A tile's counter grows by `splits` a launch, so it is a multiple of them when all have arrived.
-__device__ inline void wait_for_splits(const Arguments& args, const VerifyItem& item) {
-  if (merge_thread() == 0) {
-    const unsigned* counter = tile_counter(args, item);
-    unsigned count = 0;
-    do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
-    } while (count % static_cast<unsigned>(item.splits) != 0);
-  }
+__device__ inline void merge_barrier() {
   named_barrier(output_barrier, output_threads);
 }
 
-// The units of a tile that this block joins, [begin, end), and where they stand in shared memory:
-// [parts][units] of unit_bytes, stats [parts][queries], factors [parts][queries], sums.
+// A tile's counter grows by `splits` a launch, so it is a multiple of them when all have arrived.
+__device__ inline void wait_for_splits(const Arguments& args, const VerifyItem& item) {
+  if (merge_thread() == 0) {
+    const auto splits = static_cast<unsigned>(item.splits);
+    while (load_acquire(tile_counter(args, item)) % splits != 0) {
+    }
+  }
+  merge_barrier();
+}
+
+// The units of a tile that this block joins, [begin, begin + units), and where they stand in shared
+// memory: [units][parts] of unit_bytes, stats [queries][parts], which become factors, and sums.
 template <int n>
 struct Share {
   int begin, units;
-  int first_tile, queries;     // whose units these are: tiles of 8 queries
-  int parts, ways;             // few units: `ways` warps share one, each takes every ways-th part
-  std::ptrdiff_t first, step;  // part p is partial first + p * step
+  int first_tile, queries;  // whose units these are: tiles of 8 queries
+  int parts, ways;          // few units: `ways` warps share one, each takes every ways-th part
 
   __device__ Share(const Arguments& args, const VerifyItem& item) {
     const int all = (queries_of<n>(args, item) + 7) / 8 * units_of_tile;
@@ -48,67 +49,52 @@ struct Share {
     queries = units > 0 ? ((begin + units - 1) / units_of_tile - first_tile + 1) * 8 : 0;
     parts = item.splits;
     ways = units == 0 || units >= output_warps ? 1 : output_warps / units;
-    first = item.partial - static_cast<std::ptrdiff_t>(item.split) * item.tiles;
-    step = item.tiles;
   }
-  __device__ const uint2* part(int p) const {
-    return reinterpret_cast<const uint2*>(hopper_memory + p * units * unit_bytes);
+  __device__ int unit_step() const { return parts * unit_bytes; }
+  __device__ const uint2* unit(int i) const {
+    return reinterpret_cast<const uint2*>(hopper_memory + i * unit_step());
   }
-  __device__ int stats_at() const { return parts * units * unit_bytes; }
-  __device__ const float2* stats() const {
-    return reinterpret_cast<const float2*>(hopper_memory + stats_at());
+  __device__ int stats_at() const { return units * unit_step(); }
+  __device__ float2* stats(int query) const {
+    return reinterpret_cast<float2*>(hopper_memory + stats_at()) + query * parts;
   }
-  __device__ float* factors() const {
-    return reinterpret_cast<float*>(hopper_memory + stats_at() + parts * queries * 8);
-  }
-  __device__ float4* sums() const {
-    return reinterpret_cast<float4*>(hopper_memory + stats_at() + parts * queries * 12);
-  }
+  __device__ float4* sums() const { return reinterpret_cast<float4*>(stats(queries)); }
 };
 
-// All parts and their stats, each lane of each warp its own copies.
+// All parts and their stats: two pieces of memory.
 template <int n>
-__device__ void load_parts(const Arguments& args, const Tile<n>& tile, const Share<n>& share) {
+__device__ void load_parts(const Arguments& args, const Tile<n>& tile, const VerifyItem& item,
+                           const Share<n>& share) {
   const VerifyWorkspace& workspace = args.call.workspace;
+  const std::ptrdiff_t first = tile_partials(item) * n;
+  const auto* units = static_cast<const unsigned char*>(workspace.partials) +
+                      first * latent * static_cast<int>(sizeof(Bf16));
+  const int stats_bytes = share.queries * share.parts * static_cast<int>(sizeof(float2));
   const std::uint32_t full = tile.merge_full();
-  if (merge_thread() == 0) {
-    barrier_expect(full, share.parts * (share.units * unit_bytes + share.queries * 8));
-  }
-  const auto* partials = static_cast<const unsigned char*>(workspace.partials);
-  for (int p = merge_warp() + output_lane() * output_warps; p < share.parts; p += output_threads) {
-    const std::ptrdiff_t partial = share.first + p * share.step;
-    copy_bulk(tile.address + p * share.units * unit_bytes,
-              partials + (partial * (n / 8 * units_of_tile) + share.begin) * unit_bytes,
-              share.units * unit_bytes, full);
-    copy_bulk(tile.address + share.stats_at() + p * share.queries * 8,
-              workspace.stats + partial * n + share.first_tile * 8, share.queries * 8, full);
-  }
+  barrier_expect(full, share.units * share.unit_step() + stats_bytes);
+  copy_bulk(tile.address + share.stats_at(),
+            workspace.stats + first + share.first_tile * 8 * share.parts, stats_bytes, full);
+  copy_bulk(tile.address, units + static_cast<std::ptrdiff_t>(share.begin) * share.unit_step(),
+            share.units * share.unit_step(), full);
 }
 
-// What each part counts for, [part][query].
+// What each part counts for, in stats(query)[part].x.
 template <int n>
 __device__ void find_factors(const Share<n>& share) {
-  const int lane = output_lane();
-  const float2* stats = share.stats();
-  float* factors = share.factors();
   for (int query = merge_warp(); query < share.queries; query += output_warps) {
+    float2* stats = share.stats(query);
     float largest = no_score;
-    for (int p = lane; p < share.parts; p += 32) {
-      largest = fmaxf(largest, stats[p * share.queries + query].x);
-    }
+    for (int p = output_lane(); p < share.parts; p += 32) largest = fmaxf(largest, stats[p].x);
     largest = warp_max(largest);
     float sum = 0;
-    for (int p = lane; p < share.parts; p += 32) {
-      const float2 part = stats[p * share.queries + query];
-      sum += part.y * exp2_fast(part.x - largest);
+    for (int p = output_lane(); p < share.parts; p += 32) {
+      stats[p].x = exp2_fast(stats[p].x - largest);
+      sum += stats[p].y * stats[p].x;
     }
     const float inverse = 1.0f / warp_sum(sum);
-    for (int p = lane; p < share.parts; p += 32) {
-      const float2 part = stats[p * share.queries + query];
-      factors[p * share.queries + query] = exp2_fast(part.x - largest) * inverse;
-    }
+    for (int p = output_lane(); p < share.parts; p += 32) stats[p].x *= inverse;
   }
-  named_barrier(output_barrier, output_threads);
+  merge_barrier();
 }
 
 // Of one unit: every ways-th part from `way` on, scaled and added in order.
@@ -116,16 +102,17 @@ template <int n>
 __device__ float4 add_parts(const Share<n>& share, int unit, int way) {
   const int query =
       ((share.begin + unit) / units_of_tile - share.first_tile) * 8 + output_lane() % 4 * 2;
-  const float* factors = share.factors() + query;
+  const float2* even = share.stats(query);
+  const float2* odd = share.stats(query + 1);
+  const uint2* values = share.unit(unit) + output_lane();
   float4 sum = {};
 #pragma unroll 4
   for (int p = way; p < share.parts; p += share.ways) {
-    const uint2 value = share.part(p)[unit * 32 + output_lane()];
-    const float2 factor = *reinterpret_cast<const float2*>(factors + p * share.queries);
-    sum.x += __uint_as_float(value.x << 16) * factor.x;
-    sum.y += __uint_as_float(value.x & 0xffff0000u) * factor.y;
-    sum.z += __uint_as_float(value.y << 16) * factor.x;
-    sum.w += __uint_as_float(value.y & 0xffff0000u) * factor.y;
+    const uint2 value = values[p * 32];
+    sum.x += __uint_as_float(value.x << 16) * even[p].x;
+    sum.y += __uint_as_float(value.x & 0xffff0000u) * odd[p].x;
+    sum.z += __uint_as_float(value.y << 16) * even[p].x;
+    sum.w += __uint_as_float(value.y & 0xffff0000u) * odd[p].x;
   }
   return sum;
 }
@@ -149,7 +136,7 @@ __device__ bool merge_item(const Arguments& args, const Tile<n>& tile, const Ver
   wait_for_splits(args, item);
   if (share.units == 0) return false;
   fence_async_proxy_global();
-  load_parts(args, tile, share);
+  if (merge_thread() == 0) load_parts(args, tile, item, share);
   barrier_wait(tile.merge_full(), parity);
   find_factors(share);
   for (int task = merge_warp(); task < share.units * share.ways; task += output_warps) {
@@ -161,7 +148,7 @@ __device__ bool merge_item(const Arguments& args, const Tile<n>& tile, const Ver
       share.sums()[task * 32 + output_lane()] = sum;
     }
   }
-  named_barrier(output_barrier, output_threads);
+  merge_barrier();
   if (share.ways == 1) return true;
   for (int unit = merge_warp(); unit < share.units; unit += output_warps) {
     float4 sum = share.sums()[unit * 32 + output_lane()];
@@ -171,7 +158,7 @@ __device__ bool merge_item(const Arguments& args, const Tile<n>& tile, const Ver
     }
     store_unit<n>(args, item, share.begin + unit, sum);
   }
-  named_barrier(output_barrier, output_threads);
+  merge_barrier();
   return true;
 }
 

@@ -139,9 +139,10 @@ __device__ void store_outputs(const Arguments& args, const VerifyItem& item, con
   }
 }
 
-// A partial result is [n / 8 tiles of queries][8 chunks][4 warps] units of 32 lanes x 4 bf16, as
+// A partial result has [n / 8 tiles of queries][8 chunks][4 warps] units of 32 lanes x 4 bf16, as
 // the accumulators stand: bf16, since storing and reading partial results is what short prefixes
-// wait for. It rounds as often as a result does once more.
+// wait for. Units of a tile's splits stand side by side, [unit][split], and so do stats,
+// [query][split]: who joins some units reads one piece of memory.
 inline constexpr int units_of_tile = value_chunks * group_warps;
 inline constexpr int unit_bytes = 32 * 4 * 2;
 
@@ -156,24 +157,22 @@ __device__ void store_partial(const Arguments& args, const VerifyItem& item, con
                               const Outputs<n>& out) {
   const VerifyWorkspace& workspace = args.call.workspace;
   const int thread = static_cast<int>(threadIdx.x) - output_group * group_threads;
-  const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(item.partial) * n;
-  if (thread < n) workspace.stats[first + thread] = stats[thread];
+  const std::ptrdiff_t first = tile_partials(item) * n;
+  int splits = item.splits;
+  asm volatile("" : "+r"(splits));  // addresses are for here: kept over all blocks they would spill
+  if (thread < n) workspace.stats[first + thread * splits + item.split] = stats[thread];
   auto* to = reinterpret_cast<uint2*>(static_cast<Bf16*>(workspace.partials) + first * latent) +
-             output_lane();
+             item.split * 32 + output_lane();
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) {
 #pragma unroll
     for (int c = 0; c < chunks_of_group; ++c) {
       const float* v = &out.value[c][4 * j];
-      to[unit_of(j, c) * 32] = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
+      to[unit_of(j, c) * splits * 32] = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
     }
   }
-  fence_async_proxy_global();  // bulk copies will read it
   named_barrier(output_barrier, output_threads);
-  if (thread == 0) {
-    __threadfence();
-    atomicAdd(tile_counter(args, item), 1u);
-  }
+  if (thread == 0) add_release(tile_counter(args, item));
 }
 
 template <int n>

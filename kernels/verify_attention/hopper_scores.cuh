@@ -29,11 +29,11 @@ __device__ inline int score_thread() {
 }
 
 template <int n>
-__device__ void multiply_keys(const Tile<n>& tile, RingPlace place, unsigned query_parity,
-                              Scores<n>& scores) {
+__device__ void multiply_keys(const Tile<n>& tile, RingPlace place, bool first,
+                              unsigned query_parity, Scores<n>& scores) {
 #pragma unroll
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    barrier_wait(tile.query_full(chunk), query_parity);
+    if (first) barrier_wait(tile.query_full(chunk), query_parity);
     barrier_wait(tile.chunk_full(place.index), place.parity);
     const std::uint32_t keys = matrix_descriptor(tile.slot(place.index));
     const std::uint32_t queries = matrix_descriptor(tile.queries(chunk));
@@ -79,24 +79,19 @@ __device__ void mask_scores(bool tail, std::uint64_t own_mask, int tokens, Score
   }
 }
 
-// What scores are relative to: nothing, for a query that saw no token yet.
-__device__ inline float base_of(float reference) {
-  return reference == no_score ? 0.0f : reference;
-}
-
 // Scores as exponents of 2, relative to the references; the largest of the thread's.
 template <int n>
-__device__ float scale_scores(bool first, float scale, Scores<n>& scores) {
-  const float* reference = small_of().reference;
+__device__ float scale_scores(float scale, Scores<n>& scores) {
+  const float* from = small_of().base + score_lane() % 4 * 2;
   float largest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
 #pragma unroll
   for (int j = 0; j < n / 8; ++j) {
-    float2 base = *reinterpret_cast<const float2*>(reference + 8 * j + score_lane() % 4 * 2);
-    base = first ? float2{0, 0} : float2{base_of(base.x), base_of(base.y)};
+    const float2 base = *reinterpret_cast<const float2*>(from + 8 * j);
 #pragma unroll
-    for (int i = 4 * j; i < 4 * j + 4; ++i) {
-      scores.value[i] = scores.value[i] * scale - (i % 2 == 0 ? base.x : base.y);
-      largest[i % 4] = fmaxf(largest[i % 4], scores.value[i]);
+    for (int i = 0; i < 4; ++i) {
+      float& value = scores.value[4 * j + i];
+      value = value * scale - (i % 2 == 0 ? base.x : base.y);
+      largest[i] = fmaxf(largest[i], value);
     }
   }
   return fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
@@ -108,7 +103,6 @@ template <int n>
 __device__ void move_reference(bool first, Scores<n>& scores) {
   auto& small = small_of();
   const int lane = score_lane();
-  if (first) named_barrier(score_barrier, group_threads);  // the last item's sums were read
 #pragma unroll
   for (int i = 0; i < n / 4; ++i) {
     const int at = 4 * (i / 2) + i % 2;
@@ -130,7 +124,9 @@ __device__ void move_reference(bool first, Scores<n>& scores) {
     largest = fmaxf(before, none ? largest : before + largest);
     small.reference[query] = largest;
     small.move[query] = none ? 1.0f : exp2_fast(before - largest);
-    small.step[query] = (none ? 0.0f : before) - base_of(largest);
+    const float base = largest == no_score ? 0.0f : largest;
+    small.step[query] = (none ? 0.0f : before) - base;
+    small.base[query] = base;
   }
   named_barrier(score_barrier, group_threads);
 #pragma unroll
@@ -198,6 +194,8 @@ __device__ void score_blocks(const Arguments& args, const Tile<n>& tile) {
   for (Work work(args); work.exists(); work.next(args)) {
 #pragma unroll
     for (int i = 0; i < n / 4; ++i) scores.sum[i] = 0;
+    if (score_thread() < n) small.base[score_thread()] = 0;
+    named_barrier(score_barrier, group_threads);
     for (int block = work.first_block; block < work.last_block; ++block) {
       const bool first = block == work.first_block;
       const bool last = block + 1 == work.last_block;
@@ -207,15 +205,15 @@ __device__ void score_blocks(const Arguments& args, const Tile<n>& tile) {
       if (tail) {
         own_mask = find_mask<n>(args, work, (block - work.prefix_blocks) * verify_block_tokens);
       }
-      multiply_keys(tile, place, query_parity, scores);
+      multiply_keys(tile, place, first, query_parity, scores);
       if (score_lane() == 0) {
         barrier_arrive(tile.chunk_empty(place.index));  // the rope
         barrier_arrive(tile.scores_done());
         if (last) barrier_arrive(tile.query_empty());
       }
       place = place.plus(chunks, Tile<n>::slots);
-      const float excess = scale_scores(first, scale, scores);
       if (tail || tokens < verify_block_tokens) mask_scores(tail, own_mask, tokens, scores);
+      const float excess = scale_scores(scale, scores);
       // A query may see its first token in any own block, far below the reference of none.
       const bool move =
           first || tail || named_barrier_any(score_barrier, group_threads, excess > slack);

@@ -52,17 +52,18 @@ struct Arguments {
   // the same in all lanes, so that addresses are reckoned in uniform registers, as products want
   // them.
   std::uint32_t shared_begin;
-  CUtensorMap queries[2];  // [rows * heads][576], boxes of n rows x 64 columns; by tiling
+  CUtensorMap queries[3];  // [rows * heads][576], boxes of n rows x 64 columns; by tiling
   CUtensorMap pages;       // [pages * 64][576], boxes of 64 x 64
   CUtensorMap scratch;     // [slots * scratch_rows][576], boxes of 64 x 64
 };
 
 // Small things at the end of shared memory, in one place for tiles of every size.
 struct Small {
-  std::uint64_t masks[queries_max];         // bit t: the query sees the block's token t
-  float reference[queries_max];             // exponents are relative to it; base 2
+  std::uint64_t masks[queries_max];  // bit t: the query sees the block's token t
+  float reference[queries_max];  // exponents of 2 are relative to it; no_score: it saw nothing yet
+  float base[queries_max];       // the same, but then zero
   float of_warp[group_warps][queries_max];  // a warp's largest scores, or sums
-  float move[queries_max];                  // factor of its last move
+  float move[queries_max];                  // factor of the reference's last move
   float step[queries_max];                  // what that adds to scores relative to it
   float rescale[2][queries_max];            // of outputs so far, before the block's weights
   float2 stats[2][queries_max];             // of the whole item: reference, sum of weights
@@ -192,6 +193,12 @@ __device__ inline int queries_of(const Arguments& args, const VerifyItem& item) 
 template <int n>
 __device__ inline int first_query(const Arguments& args, const VerifyItem& item) {
   return item.first_row * args.call.heads + item.tile * n;
+}
+
+// Where the partial results of the item's tile begin, in partial results: all splits of one tile
+// stand together.
+__device__ inline std::ptrdiff_t tile_partials(const VerifyItem& item) {
+  return item.partial - item.split * item.tiles - item.tile + item.tile * item.splits;
 }
 
 // Splits of the item's tile that have stored their part, over all launches since the plan.

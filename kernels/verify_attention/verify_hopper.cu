@@ -55,8 +55,25 @@ __device__ void output(const Arguments& args) {
 }
 #endif
 
-// The plan chooses between tiles of n and of m queries.
-template <int n, int m>
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <int n>
+__device__ void run_group(const Arguments& args, const CUtensorMap& queries, int warp) {
+  const int group = warp / group_warps;
+  if (group == load_group) {
+    registers_shrink<32>();
+    load<n>(args, queries, warp);
+  } else if (group == score_group) {
+    registers_shrink<112>();
+    score<n>(args);
+  } else {
+    registers_grow<184>();
+    output<n>(args);
+  }
+}
+#endif
+
+// The plan chooses between tiles of n, m and l queries.
+template <int n, int m, int l>
 __global__ void __launch_bounds__(threads, 1)
     hopper_kernel(const __grid_constant__ Arguments args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -65,36 +82,19 @@ __global__ void __launch_bounds__(threads, 1)
   if (warp == 0 && elect_one()) {
     init_barriers(Barriers{args.shared_begin});
     prefetch_map(args.pages);
-    prefetch_map(args.queries[0]);
-    prefetch_map(args.queries[1]);
+    for (const CUtensorMap& map : args.queries) prefetch_map(map);
     prefetch_map(args.scratch);
   }
   launch_next();
   __syncthreads();
   wait_for_previous();
-  const bool large = n == m || args.call.workspace.items[blockIdx.x].tile_queries == n;
-  const int group = warp / group_warps;
-  if (group == load_group) {
-    registers_shrink<24>();
-    if (large) {
-      load<n>(args, args.queries[0], warp);
-    } else {
-      load<m>(args, args.queries[1], warp);
-    }
-  } else if (group == score_group) {
-    registers_shrink<120>();
-    if (large) {
-      score<n>(args);
-    } else {
-      score<m>(args);
-    }
+  const int queries = n == l ? n : args.call.workspace.items[blockIdx.x].tile_queries;
+  if (queries == n) {
+    run_group<n>(args, args.queries[0], warp);
+  } else if (m != n && queries == m) {
+    if constexpr (m != n) run_group<m>(args, args.queries[1], warp);
   } else {
-    registers_grow<184>();
-    if (large) {
-      output<n>(args);
-    } else {
-      output<m>(args);
-    }
+    if constexpr (l != n && l != m) run_group<l>(args, args.queries[2], warp);
   }
 #endif
 }
@@ -136,14 +136,18 @@ Status encode_map(const Bf16* data, std::uint64_t rows, int box_rows, CUtensorMa
   return Error{ErrorCode::invalid_argument, "verify_attention", "no tensor map for this memory"};
 }
 
-// Short prefixes are cut into tiles of so many queries: more blocks of threads share the work, and
-// each has less to store and to merge.
-constexpr int small_tile = 24;
+// Short prefixes are cut into smaller tiles: more blocks of threads share the work, and each has
+// less to store and to merge. The second and third choice beside tiles of n queries.
+constexpr int medium_tile(int n) {
+  return n > 40 ? 40 : n > 24 ? 24 : n;
+}
+constexpr int small_tile(int n) {
+  return n > 24 ? 24 : n;
+}
 
 template <int n>
 Status launch(const Arguments& args, int workers, Stream stream) {
-  constexpr int m = n > small_tile ? small_tile : n;
-  const auto kernel = hopper_kernel<n, m>;
+  const auto kernel = hopper_kernel<n, medium_tile(n), small_tile(n)>;
   COPSE_RETURN_IF_ERROR(cuda_status(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
       "verify_attention hopper: shared memory"));
@@ -168,7 +172,7 @@ VerifyTiling tiling_of(int tile_queries) {
   // A block of keys: cycles of the tensor cores or of shared memory, and a gap between the two
   // products; memory's share of a multiprocessor at best. The rest as measured, README.md.
   const int cycles = std::max(34 * tile_queries, 1664 + 17 * tile_queries) + 500;
-  return {tile_queries, cycles * 10 / 18, 2500 + 25 * tile_queries, 1500 + 20 * tile_queries};
+  return {tile_queries, cycles * 10 / 18, 2500 + 25 * tile_queries, 1500 + 100 * tile_queries};
 }
 
 }  // namespace
@@ -183,10 +187,11 @@ void hopper_tilings(int queries, VerifyPlanShape* plan) {
       best_cost = cost;
     }
   }
+  const int n = plan->tilings[0].tile_queries;
   plan->tilings_count = 1;
-  if (plan->tilings[0].tile_queries > small_tile) {
-    plan->tilings[1] = tiling_of(small_tile);
-    plan->tilings_count = 2;
+  if (medium_tile(n) != n) plan->tilings[plan->tilings_count++] = tiling_of(medium_tile(n));
+  if (small_tile(n) != medium_tile(n)) {
+    plan->tilings[plan->tilings_count++] = tiling_of(small_tile(n));
   }
 }
 
@@ -203,7 +208,7 @@ Status launch_verify_hopper(const VerifyAttentionCall<Bf16>& call,
   const auto count = [](int a, int b) {
     return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
   };
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 3; ++i) {
     const int box = plan.tilings[i < plan.tilings_count ? i : 0].tile_queries;
     COPSE_RETURN_IF_ERROR(
         encode_map(call.q, count(call.rows, call.shape.heads), box, &args.queries[i]));

@@ -43,7 +43,7 @@ struct VerifyTiling {
 struct VerifyPlanShape {
   int heads = 0;
   int sequences = 0;
-  VerifyTiling tilings[2];  // the plan takes the cheaper, the same for all sequences
+  VerifyTiling tilings[3];  // the plan takes the cheapest, the same for all sequences
   int tilings_count = 1;
   int items_max = 0;         // that the workspace has room for
   int workers = 0;           // blocks of threads that take items, all resident at once
@@ -52,8 +52,11 @@ struct VerifyPlanShape {
   bool bf16_partials = false;
 
   int tile_queries_max() const {
-    return tilings[0].tile_queries > tilings[1].tile_queries ? tilings[0].tile_queries
-                                                             : tilings[1].tile_queries;
+    int largest = 0;
+    for (const VerifyTiling& tiling : tilings) {
+      largest = tiling.tile_queries > largest ? tiling.tile_queries : largest;
+    }
+    return largest;
   }
 };
 
