@@ -8,7 +8,7 @@ least 61 calls, each on a cache of its own, 400 MB at least in all (cold). Peers
 
   triton     the usual grouped split-KV decode kernel at page size 1, written here: every key is
              found through an index, a program takes up to 16 heads of one node against one split of
-             the keys, a second kernel joins the splits. Nodes see the prefix, ancestors, themselves.
+             the keys, a second kernel joins the splits. Nodes see prefix, ancestors, themselves.
   flash_mla  where installed: dense decode kernel, all nodes as one causal chain (it has no mask).
 
 A peer that is not installed is named and left out.
