@@ -168,11 +168,13 @@ Status launch(const Arguments& args, int workers, Stream stream) {
 
 namespace {
 
+// A block of keys at long prefixes, and all else that an item costs, both fitted to times of
+// README.md. Large tiles pay for their first blocks: a ring of less than two blocks waits for
+// device memory.
 VerifyTiling tiling_of(int tile_queries) {
-  // A block of keys: cycles of the tensor cores or of shared memory, and a gap between the two
-  // products; memory's share of a multiprocessor at best. The rest as measured, README.md.
-  const int cycles = std::max(34 * tile_queries, 1664 + 17 * tile_queries) + 500;
-  return {tile_queries, cycles * 10 / 18, 2500 + 25 * tile_queries, 1500 + 100 * tile_queries};
+  const int block = tile_queries <= 24 ? 1500 : tile_queries <= 40 ? 1680 : 950 + 20 * tile_queries;
+  const int item = tile_queries <= 24 ? 4500 : tile_queries <= 40 ? 6000 : 15000;
+  return {tile_queries, block, item, 3000};
 }
 
 }  // namespace
