@@ -15,7 +15,6 @@ namespace {
 
 using expert_layout::Packed;
 
-constexpr int warps = multiply_warps;
 constexpr int threads = multiply_threads + 32;
 constexpr int chunk_rows = 32;
 
@@ -46,7 +45,7 @@ class LinearBlock {
     const int chunks = expert_layout::divide_up(call_.rows, chunk_rows);
     const WorkRange jobs =
         part_of(layout.tiles() * chunks, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
-    if (warp_ == warps) {
+    if (warp_ == multiply_warps) {
       fetch(WeightFetch<kCodec>(memory, lane_), jobs, chunks);
       return;
     }
@@ -126,8 +125,10 @@ class LinearBlock {
 template <ExpertCodec kCodec, class Y>
 __global__ void __launch_bounds__(threads, 1)
     linear_kernel(const __grid_constant__ QuantizedLinear<Bf16, Y> call) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // bulk copies; stream_applies says no before
   extern __shared__ __align__(128) std::byte shared[];
   LinearBlock<kCodec, Y>(call, shared).run();
+#endif
 }
 
 template <ExpertCodec kCodec, class Y>

@@ -111,4 +111,14 @@ struct TileRound {
   }
 };
 
+// Where a block keeps products of the second matrix until a row's are added.
+struct Products {
+  float* values;  // of pair 0, part 0, output 0
+  int stride;     // from one part of a pair to the next
+
+  __device__ float* at(int pair, int part, int parts, int output) const {
+    return values + static_cast<std::int64_t>(pair * parts + part) * stride + output;
+  }
+};
+
 }  // namespace copse::kernels::cuda

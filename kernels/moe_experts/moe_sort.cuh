@@ -65,14 +65,14 @@ __device__ inline unsigned exclusive_sum(unsigned value, unsigned* totals, unsig
   if (lane == 31) totals[warp] = sum;
   __syncthreads();
   const int warps = static_cast<int>(blockDim.x) / 32;
-  unsigned before = 0;
-  all = 0;
-#pragma unroll 1
-  for (int i = 0; i < warps; ++i) {
-    if (i < warp) before += totals[i];
-    all += totals[i];
+  unsigned through = lane < warps ? totals[lane] : 0;  // this and the warps before
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const unsigned other = __shfl_up_sync(0xffffffffu, through, distance);
+    if (lane >= distance) through += other;
   }
-  return before + sum - value;
+  all = __shfl_sync(0xffffffffu, through, 31);
+  const unsigned before = __shfl_sync(0xffffffffu, through, (warp + 31) % 32);
+  return (warp == 0 ? 0 : before) + sum - value;
 }
 
 __device__ inline void set_masks(const SortInput& in, int first_row, int* masks) {
@@ -164,9 +164,11 @@ __device__ inline void sort_pairs(const SortInput& in, int* scratch, const Sorte
 #pragma unroll 1
   for (int p = thread; p < pairs; p += threads) {
     const int expert = in.expert(p);
-    if (expert >= 0) atomicAdd(&counts[expert], 1);
+    if (expert < 0) continue;
+    const int row = p / in.experts_per_token;
+    atomicAdd(&counts[expert], 1);
+    if (row < sort_rows) atomicOr(&masks[expert * mask_words + row / 32], 1 << row % 32);
   }
-  sorting::set_masks(in, 0, masks);
   __syncthreads();
   sorting::make_entries(in, counts, offsets, totals, out);
   __syncthreads();

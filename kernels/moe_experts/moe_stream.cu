@@ -21,20 +21,9 @@ namespace {
 
 using expert_layout::Packed;
 
-constexpr int warps = multiply_warps;
 constexpr int threads = multiply_threads + 32;
 constexpr int finished_tiles_max = 64;  // of one block: moe_tiles_max / 64 multiprocessors
 constexpr int small_pairs = 32;
-
-// Where a block keeps products of the second matrix until a row's are added.
-struct Products {
-  float* values;  // of pair 0, part 0, output 0
-  int stride;     // from one part of a pair to the next
-
-  __device__ float* at(int pair, int part, int parts, int output) const {
-    return values + static_cast<std::int64_t>(pair * parts + part) * stride + output;
-  }
-};
 
 struct StreamCall {
   MoeExperts<Bf16> call;
@@ -103,7 +92,7 @@ class Block {
       return;
     }
     deal(entries);
-    if (warp_ == warps) {
+    if (warp_ == multiply_warps) {
       fetch(WeightFetch<kCodec>(memory, lane_));
     } else {
       multiply(Ring(memory, warp_, lane_));
@@ -194,8 +183,8 @@ class Block {
     const Packed down = call_.shape.down();
 #pragma unroll 1
     for (int number = 0; number < state_.rounds.count; ++number) {
-      TileRound round(state_.units, state_.rounds, number, min(lane_, warps - 1));
-      if (lane_ >= warps) round.own.end = round.own.begin;
+      TileRound round(state_.units, state_.rounds, number, min(lane_, multiply_warps - 1));
+      if (lane_ >= multiply_warps) round.own.end = round.own.begin;
       const int share = min(round.share, state_.units.shares - 1);
       const BlockShare blocks = blocks_of_part(share % state_.parts);
       const std::byte* from = expert(share / state_.parts) + gate_up.bytes();
@@ -483,8 +472,10 @@ class Block {
 template <ExpertCodec kCodec>
 __global__ void __launch_bounds__(threads, 1)
     stream_kernel(const __grid_constant__ StreamCall call) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // bulk copies; stream_applies says no before
   extern __shared__ __align__(128) std::byte shared[];
   Block<kCodec>(call, shared).run();
+#endif
 }
 
 __global__ void __launch_bounds__(512) sort_kernel(SortInput in, SortedPairs out) {
