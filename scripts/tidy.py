@@ -256,7 +256,8 @@ def stale_entries(names):
 
 
 def needs_cuda(name):
-    return any(word in name for word in ("cuda", "nccl", "gpu_ranks", "bench/rank_of"))
+    return any(word in name for word in ("cuda", "nccl", "gpu_ranks", "bench/rank_of",
+                                         "device_collective", "library_gemm", "packed_linear"))
 
 
 def files_outside_targets(root, names, build):
