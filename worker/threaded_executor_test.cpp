@@ -122,6 +122,70 @@ TEST(ThreadedExecutor, LoadsMeasuresAndAnswersPlansInOrder) {
   EXPECT_GT(sink.results[1].timing.compute_cpu_us, 0u);
 }
 
+// An engine that runs two plans at a time, as a GPU's; writes down the order of what it is asked.
+class TwoPlans final : public StepEngine {
+ public:
+  explicit TwoPlans(std::vector<std::string>& calls, std::atomic<bool>& held)
+      : calls_(calls), held_(held) {}
+  Status begin(const StepPlan& plan) override {
+    while (held_.load()) std::this_thread::yield();
+    calls_.push_back("begin " + std::to_string(plan.step));
+    begun_.push_back(plan.step);
+    return {};
+  }
+  Result<StepResult> finish() override {
+    calls_.push_back("finish " + std::to_string(begun_.front()));
+    StepResult result;
+    result.timing.total_us = static_cast<std::uint32_t>(begun_.front());
+    begun_.pop_front();
+    return result;
+  }
+  int plans_at_once() const override { return 2; }
+  Result<WorkerReady> measure() override { return WorkerReady(); }
+  const char* stage() const override { return "step"; }
+
+ private:
+  std::vector<std::string>& calls_;
+  std::atomic<bool>& held_;
+  std::deque<StepId> begun_;
+};
+
+class TwoPlansLoader final : public EngineLoader {
+ public:
+  TwoPlansLoader(std::vector<std::string>& calls, std::atomic<bool>& held)
+      : calls_(calls), held_(held) {}
+  Result<std::unique_ptr<StepEngine>> load(const LoadObserver&) override {
+    return std::unique_ptr<StepEngine>(std::make_unique<TwoPlans>(calls_, held_));
+  }
+  void abort() noexcept override {}
+
+ private:
+  std::vector<std::string>& calls_;
+  std::atomic<bool>& held_;
+};
+
+TEST(ThreadedExecutor, BeginsAPlanBeforeTheLastIsFinishedAndAnswersInOrder) {
+  SteadyClock clock;
+  Mailbox mailbox;
+  Recorder sink;
+  std::vector<std::string> calls;
+  std::atomic<bool> held{true};
+  {
+    ThreadedExecutor executor(std::make_unique<TwoPlansLoader>(calls, held), clock, mailbox.post());
+    executor.start(1, sink);
+    ASSERT_TRUE(mailbox.run_until([&] { return sink.ready.has_value(); }));
+    StepPlan plan;
+    for (plan.step = 7; plan.step < 9; ++plan.step) executor.submit(plan);
+    held.store(false);
+    ASSERT_TRUE(mailbox.run_until([&] { return sink.results.size() == 2; }));
+  }
+  EXPECT_EQ(calls, (std::vector<std::string>{"begin 7", "begin 8", "finish 7", "finish 8"}));
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(sink.results[i].step, 7 + i);
+    EXPECT_EQ(sink.results[i].timing.total_us, 7 + i);
+  }
+}
+
 TEST(ThreadedExecutor, APlanThatDoesNotFitIsAFailure) {
   SteadyClock clock;
   Mailbox mailbox;
