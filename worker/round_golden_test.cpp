@@ -4,35 +4,15 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/json.h"
-#include "worker/round_for_test.h"
+#include "worker/golden_for_test.h"
 
 namespace copse {
 namespace {
 
 using testing::Generated;
+using testing::golden;
 using testing::local_engine;
-using testing::Request;
-
-const Json& golden() {
-  static const Json prompts = [] {
-    JsonBounds bounds;
-    bounds.bytes = 16u << 20;
-    Result<Json> json = read_json_file("models/golden/generation.json", bounds);
-    return json.ok() ? *json : Json::array();
-  }();
-  return prompts;
-}
-
-Request request_of(const Json& prompt, DraftMode mode, int budget) {
-  Request request;
-  request.prompt = prompt["prompt_ids"].get<std::vector<TokenId>>();
-  // The reference delivers 96 tokens and checks its length before the bonus token.
-  request.max_tokens = 96;
-  request.mode = mode;
-  request.budget = budget;
-  return request;
-}
+using testing::request_of;
 
 double mean(const std::vector<int>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

@@ -4,9 +4,9 @@
 
 #include <numeric>
 
-#include "base/json.h"
 #include "kernels/common/cuda/device.h"
 #include "worker/cuda/engine_for_test.h"
+#include "worker/golden_for_test.h"
 
 namespace copse {
 namespace {
@@ -14,26 +14,9 @@ namespace {
 using testing::CudaDriver;
 using testing::embedded_pair;
 using testing::Generated;
+using testing::golden;
 using testing::Request;
-
-const Json& golden() {
-  static const Json prompts = [] {
-    JsonBounds bounds;
-    bounds.bytes = 16u << 20;
-    Result<Json> json = read_json_file("models/golden/generation.json", bounds);
-    return json.ok() ? *json : Json::array();
-  }();
-  return prompts;
-}
-
-Request request_of(const Json& prompt, DraftMode mode, int budget) {
-  Request request;
-  request.prompt = prompt["prompt_ids"].get<std::vector<TokenId>>();
-  request.max_tokens = 96;
-  request.mode = mode;
-  request.budget = budget;
-  return request;
-}
+using testing::request_of;
 
 struct Mode {
   DraftMode mode;
