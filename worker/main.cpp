@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/random.h"
+#include "model/cuda/verify_kernel.h"
 #include "transport/actor/runtime.h"
 #include "transport/actor/zmq_links.h"
 #include "worker/engine_loader_cpu.h"
@@ -105,9 +106,7 @@ Result<std::unique_ptr<EngineLoader>> make_loader(const Flags& flags, const Cloc
   options.engine.device = options.group.device;
   options.engine.float32 = flags.dtype == "float32";
   options.engine.dummy = flags.load_format == "dummy";
-  using kernels::cuda::VerifyVersion;
-  if (flags.verify_kernel == "portable") options.engine.verify = VerifyVersion::portable;
-  if (flags.verify_kernel == "naive") options.engine.verify = VerifyVersion::naive;
+  options.engine.verify = verify_kernel(flags.verify_kernel);
   return make_cuda_loader(options, clock);
 }
 

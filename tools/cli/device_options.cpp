@@ -44,13 +44,16 @@ void add_device_options(CLI::App& app, DeviceOptions& o) {
   app.add_option("--verify-kernel", o.verify_kernel,
                  "With cuda: fast; or portable or naive, to compare")
       ->check(CLI::IsMember({"fast", "portable", "naive"}));
+  app.add_flag("--share-gpu", o.share_gpu,
+               "With cuda: all ranks on one GPU, meeting over sockets; for tests");
+}
+
+void add_engine_device_options(CLI::App& app, DeviceOptions& o) {
   app.add_option("--mem-fraction,--gpu-memory-utilization", o.mem_fraction,
                  "With cuda: part of the device's memory that may be used")
       ->check(CLI::Range(0.01, 0.98));
   app.add_flag("--enforce-eager,--disable-cuda-graph", o.eager,
                "With cuda: launch kernels one by one, to compare");
-  app.add_flag("--share-gpu", o.share_gpu,
-               "With cuda: all ranks on one GPU, meeting over sockets; for tests");
 }
 
 void add_load_format(CLI::App& app, DeviceOptions& o) {

@@ -18,7 +18,10 @@ struct DeviceOptions {
   bool share_gpu = false;      // all ranks on one device: right, and slow
 };
 
+// Of everything that computes.
 void add_device_options(CLI::App& app, DeviceOptions& options);
+// Of an engine, which plans its memory and captures graphs; scoring does neither.
+void add_engine_device_options(CLI::App& app, DeviceOptions& options);
 // Apart, since what checks weights has no use for random ones.
 void add_load_format(CLI::App& app, DeviceOptions& options);
 

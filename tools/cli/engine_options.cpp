@@ -24,6 +24,7 @@ void add_engine_options(CLI::App& app, EngineOptions& o) {
   app.add_option("--tp,--tensor-parallel-size", o.tp, "Worker processes, one shard each")
       ->check(CLI::IsMember({1, 2, 4, 8}));
   add_device_options(app, o.device);
+  add_engine_device_options(app, o.device);
   add_load_format(app, o.device);
   app.add_option("--draft", o.draft, "none, chain, tree or auto (chosen per request and step)")
       ->check(CLI::IsMember({"none", "chain", "tree", "auto"}));

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "kernels/common/thread_pool.h"
 #include "model/cuda/plugin.h"
+#include "model/cuda/verify_kernel.h"
 #include "model/score/scorer.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/device_options.h"
@@ -50,6 +51,7 @@ Outcome score_rank_cuda(const ScoreOptions& options, const ScoreInput& input, Co
   scoring.model = options.model;
   scoring.device = group.device;
   scoring.float32 = options.device.dtype == "float32";
+  scoring.verify = verify_kernel(options.device.verify_kernel);
   Result<std::unique_ptr<CudaScorer>> loaded =
       Error{ErrorCode::internal, "device", "nothing was loaded"};
   load(&scoring, ranks.get(), &loaded);
